@@ -129,7 +129,6 @@ Status read_device_queues(const Environment& environment, Config& config) {
   uint32_t number = 0;
   if (read_number(environment, "CUDA_DEVICE_MAX_CONNECTIONS", {1, kMostQueues}, number) && number != 0)
     config.device_queues = number;
-  config.gpu_yield = config.device_queues == kMostQueues;
   return read_number(environment, "TUTTI_GPU_YIELD", {0, 1}, config.gpu_yield);
 }
 

@@ -128,7 +128,7 @@ struct Config {
   /// that the driver ignores: the driver's default.
   uint32_t device_queues = 8;
   /// TUTTI_GPU_YIELD: 1 = launches that wait for another process on the same device leave the device to that
-  /// process. Unset: where a device has as many queues as CUDA allows, so that streams seldom share one.
+  /// process.
   bool gpu_yield = false;
   /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret of a bootstrap without a unique id;
   /// at least 16 characters, or empty.

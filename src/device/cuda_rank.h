@@ -35,18 +35,19 @@ class BlockLender {
   explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
   uint32_t total() const { return total_; }
   uint32_t left() const { return left_.load(std::memory_order_relaxed); }
-  /// Lends as many of `wanted` blocks as there are, at most 8 if not all, in powers of two. Any thread.
-  uint32_t lend_some(uint32_t wanted) {
-    if (lend(wanted)) return wanted;
+  /// Lends as many of `wanted` blocks as there are, at most 8 if not all, in powers of two. `others`: blocks
+  /// that are left to other processes. Any thread.
+  uint32_t lend_some(uint32_t wanted, uint32_t others = 0) {
+    if (lend(wanted, others)) return wanted;
     for (const uint32_t fewer : {8u, 4u, 2u, 1u}) {
-      if (fewer < wanted && lend(fewer)) return fewer;
+      if (fewer < wanted && lend(fewer, others)) return fewer;
     }
     return 0;
   }
   /// Lends all or none. Any thread.
-  bool lend(uint32_t blocks) {
+  bool lend(uint32_t blocks, uint32_t others = 0) {
     uint32_t left = left_.load(std::memory_order_relaxed);
-    while (blocks <= left) {
+    while (blocks + others <= left) {
       if (left_.compare_exchange_weak(left, left - blocks, std::memory_order_relaxed)) return true;
     }
     return false;
@@ -273,6 +274,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   }
 
   Status borrow_blocks(std::span<const DevicePeer> ranks);
+  uint32_t blocks_of_others(uint32_t on_device, uint32_t here) const;
   Status connect_peer(uint32_t peer, const DevicePeer& theirs);
   uint64_t mailbox(uint32_t owner, uint32_t writer) const {
     return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + layout_.mailbox_at(writer);

@@ -38,6 +38,12 @@ bool meets_all(const CallShape& shape) {
   }
 }
 
+uint64_t largest_chunk(std::span<const Geometry> stripes) {
+  uint64_t bytes = 0;
+  for (const Geometry& stripe : stripes) bytes = std::max(bytes, stripe.largest_chunk_bytes());
+  return bytes;
+}
+
 bool are_equal(const std::vector<Message>& a, const std::vector<Message>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
     return x.buffer == y.buffer && x.bytes == y.bytes && x.peer == y.peer && x.sending == y.sending &&
@@ -71,12 +77,17 @@ Status DeviceExecutor::start() {
   return options_.relaunch_thread.add(this, [this] { return check_launches(); });
 }
 
+/// Whether all ranks are on one device and in one process, so that each reads the others' buffers.
+bool DeviceExecutor::shares_memory() const {
+  const Peers& peers = options_.peers;
+  return peers.is_one_process() && options_.ranks_on_device == peers.rank_count();
+}
+
 Facts DeviceExecutor::facts() const {
   const Peers& peers = options_.peers;
-  const bool shares_device = peers.is_one_process() && options_.ranks_on_device == peers.rank_count();
   return {.can_publish = false,
           .can_multicast = options_.has_multicast,
-          .can_reference = shares_device || registered_count_ > 0,
+          .can_reference = shares_memory() || registered_count_ > 0,
           .levels = options_.levels,
           .order = options_.order,
           .cores = peers.rank_count(),
@@ -92,11 +103,15 @@ uint64_t DeviceExecutor::short_bytes(const Request& request) const {
 /// For messages. A plan may allow only shorter slices: see DeviceCut.
 BindOptions DeviceExecutor::bind_options() const {
   const DeviceShape& shape = rank().shape();
-  return {.reproducible = options_.reproducible,
-          .reference_bytes = std::min(options_.config.reference_bytes, kDeviceReferenceBytes),
-          .slots = shape.slots / shape.slots_per_slice,
-          .slot_bytes = longest_slice(shape.slot_bytes * shape.slots_per_slice),
-          .least_slice_bytes = std::min<uint64_t>(kLeastSliceBytes, shape.slot_bytes)};
+  // All slices of messages travel by reference then.
+  const uint32_t slice = shares_memory() ? referenced_slice(UINT32_MAX)
+                                         : longest_slice(shape.slot_bytes * shape.slots_per_slice);
+  return {
+      .reproducible = options_.reproducible,
+      .reference_bytes = std::min(options_.config.reference_bytes, kDeviceReferenceBytes),
+      .slots = shape.slots / shape.slots_per_slice,
+      .slot_bytes = slice,
+      .least_slice_bytes = shares_memory() ? slice : std::min<uint64_t>(kLeastSliceBytes, shape.slot_bytes)};
 }
 
 /// Whether the call travels in packets: the choice table wants them and all ranks' plans allow them. All
@@ -134,6 +149,10 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
   std::vector<Geometry> stripes;
   for (uint32_t index = 0; index < count; ++index)
     stripes.push_back(stripe_geometry(plan, request, {index, count}));
+  if (shares_memory() && refers_always(plans, options.op)) {
+    options.slot_bytes = referenced_slice(largest_chunk(stripes));
+    options.least_slice_bytes = options.slot_bytes;
+  }
   DeviceMark mark{.word = call.word,
                   .count = call.shape.count,
                   .counts = call.counts,

@@ -107,6 +107,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
  private:
   struct Bound;
 
+  bool shares_memory() const;
   BindOptions bind_options() const;
   bool goes_by_packets(std::span<const Plan> plans, const BindRequest& request) const;
   std::vector<Plan> plans_of_all(const BoundCall& call, const BindRequest& request) const;

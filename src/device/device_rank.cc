@@ -115,6 +115,13 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   return checked ? Status::ok() : refuse(checked);
 }
 
+/// Under MPS, processes run on the device at the same time: blocks for those of the `on_device` ranks that
+/// are not `here`.
+uint32_t CudaRank::blocks_of_others(uint32_t on_device, uint32_t here) const {
+  const uint32_t total = device_.lender->total();
+  return context_.facts().is_shared ? total - total * here / on_device : 0;
+}
+
 /// Decides how many blocks the rank's launches may keep while they wait. `ranks`: by rank.
 Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   uint32_t on_device = 0;
@@ -144,9 +151,8 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   const bool serves_others = on_device > here && !context_.facts().is_shared;
   const bool has_queue = here == 1 ? queues > 1 : queues >= kManyQueues;
   yields_ = serves_others && has_queue && devices_.yields();
-  // MPS does not tell how many blocks this process may use.
-  const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared && !yields_;
-  if (lends) blocks_ = borrowed_ = device_.lender->lend_some(wanted);
+  const bool lends = rank_count_ > 1 && queues > 1 && !yields_;
+  if (lends) blocks_ = borrowed_ = device_.lender->lend_some(wanted, blocks_of_others(on_device, here));
   return Status::ok();
 }
 

@@ -77,6 +77,13 @@ struct DeviceShape {
 /// turns: what is left over would take about as long as a turn.
 uint32_t longest_slice(uint32_t most_bytes);
 
+/// Whether every message of long slices is a reference where all ranks share a device's memory. A pure
+/// function of what the ranks agree on. `plans`: of all ranks.
+bool refers_always(std::span<const Plan> plans, ReduceOp op);
+/// The slice of a chunk that travels by reference: no slot bounds it, so the fewest slices of one length, in
+/// whole turns.
+uint32_t referenced_slice(uint64_t chunk_bytes);
+
 /// How the calls of a plan use the rings. A pure function of what the ranks agree on.
 struct DeviceCut {
   uint32_t channels = 1;      ///< rings of a stripe to each peer

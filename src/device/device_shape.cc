@@ -5,6 +5,7 @@
 #include "device/device_rank.h"
 #include "device/link_layout.h"
 #include "engine/cuda/program.h"
+#include "engine/cut.h"
 
 namespace tutti {
 namespace {
@@ -89,6 +90,25 @@ DeviceShape DeviceShape::of(uint32_t rank_count) {
 uint32_t longest_slice(uint32_t most_bytes) {
   if (most_bytes < cuda::kTurnBytes) return most_bytes;
   return most_bytes / cuda::kTurnBytes * cuda::kTurnBytes;
+}
+
+bool refers_always(std::span<const Plan> plans, ReduceOp op) {
+  const auto is_link = [](const End& end) { return end.kind == EndKind::kLink; };
+  for (const Plan& plan : plans) {
+    for (const Lane& lane : plan.lanes) {
+      for (const Step& step : lane.steps) {
+        if (std::ranges::any_of(step.sinks, is_link) && !StepUse::of(plan, step, op).refers) return false;
+      }
+    }
+  }
+  return !std::ranges::any_of(plans, is_multicast);
+}
+
+uint32_t referenced_slice(uint64_t chunk_bytes) {
+  constexpr uint64_t kMost = flag::kMaxBytes / cuda::kTurnBytes * cuda::kTurnBytes;
+  const uint64_t slices = std::max<uint64_t>(1, (chunk_bytes + kMost - 1) / kMost);
+  const uint64_t part = std::max<uint64_t>(1, (chunk_bytes + slices - 1) / slices);
+  return static_cast<uint32_t>((part + cuda::kTurnBytes - 1) / cuda::kTurnBytes * cuda::kTurnBytes);
 }
 
 DeviceCut DeviceCut::of(std::span<const Plan> plans, const DeviceShape& shape) {

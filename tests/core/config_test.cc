@@ -211,17 +211,15 @@ TEST(ConfigTest, QueuesOfADeviceAreReadAsTheDriverDoes) {
   for (const char* text : {"", "0", "33", "many"}) EXPECT_EQ(queues(text), Config().device_queues) << text;
 }
 
-// Goal: launches leave a device to other processes where the launch that follows surely has a queue, or where
-// the user says so.
-TEST(ConfigTest, DevicesAreLeftToOthersWhereThereAreManyQueues) {
+// Goal: launches leave a device to other processes only where the user says so: the launch that follows needs
+// the driver, which waits for streams in some of its calls (a copy to pageable memory).
+TEST(ConfigTest, DevicesAreLeftToOthersWhereTheUserSaysSo) {
   using Variables = std::map<std::string, std::string>;
   const auto yields = [](const Variables& variables) {
     return read_config(environment_of(variables))->gpu_yield;
   };
   EXPECT_FALSE(yields({}));
-  EXPECT_FALSE(yields({{"CUDA_DEVICE_MAX_CONNECTIONS", "31"}}));
-  EXPECT_TRUE(yields({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}}));
-  EXPECT_FALSE(yields({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}, {"TUTTI_GPU_YIELD", "0"}}));
+  EXPECT_FALSE(yields({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}}));
   EXPECT_TRUE(yields({{"TUTTI_GPU_YIELD", "1"}}));
   EXPECT_FALSE(read_config(environment_of({{"TUTTI_GPU_YIELD", "2"}})).is_ok());
 }

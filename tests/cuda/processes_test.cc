@@ -223,12 +223,12 @@ TEST(ProcessesTest, LaunchesLeaveTheDeviceToOtherProcesses) {
   const struct {
     std::vector<int> layout;
     const char* queues;
-    const char* yield;
-  } cases[] = {{{1, 1}, "32", ""}, {{1, 1, 1}, "32", ""}, {{2, 1}, "32", ""}, {{1, 1}, "8", "1"}};
+  } cases[] = {{{1, 1}, "32"}, {{1, 1, 1}, "32"}, {{2, 1}, "32"}, {{1, 1}, "8"}};
   for (const auto& one : cases) {
     std::vector<std::pair<std::string, std::string>> environment = {
-        {"FAKE_CUDA_TURNS", turns.path()}, {"CUDA_DEVICE_MAX_CONNECTIONS", one.queues}};
-    if (*one.yield != '\0') environment.emplace_back("TUTTI_GPU_YIELD", one.yield);
+        {"FAKE_CUDA_TURNS", turns.path()},
+        {"CUDA_DEVICE_MAX_CONNECTIONS", one.queues},
+        {"TUTTI_GPU_YIELD", "1"}};
     EXPECT_EQ(run_on_device(one.layout, environment), "") << one.layout.size() << " processes";
   }
 }
@@ -253,16 +253,16 @@ void call_one_by_one(Rank& rank, uint64_t awaited, bool is_only) {
   });
 }
 
-// Goal: where another process is on the device, launches leave it and come back, if the relaunch has a queue
-// or the user says so; else they stay, as under MPS they leave.
+// Goal: where another process is on the device, launches leave it and come back if the user says so and the
+// relaunch has a queue; else they stay, under MPS always.
 TEST(ProcessesTest, LaunchesLeaveWhereTheyMay) {
   const struct {
     const char* queues;
     const char* yield;
     const char* mps;
     bool leaves;
-  } cases[] = {{"32", "", "0", true}, {"8", "", "0", false},  {"32", "0", "0", false},
-               {"8", "1", "0", true}, {"1", "1", "0", false}, {"8", "0", "1", true}};
+  } cases[] = {{"32", "", "0", false}, {"8", "1", "0", true},  {"32", "1", "0", true},
+               {"1", "1", "0", false}, {"8", "0", "1", false}, {"32", "1", "1", false}};
   for (const auto& one : cases) {
     ClusterOptions options{.layout = {1, 1}, .create = false};
     options.environment = {{"CUDA_DEVICE_MAX_CONNECTIONS", one.queues}, {"FAKE_CUDA_MPS", one.mps}};

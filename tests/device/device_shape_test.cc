@@ -134,6 +134,38 @@ TEST(DeviceShapeTest, LongSlicesAreWholeTurns) {
   EXPECT_EQ(longest_slice(8192), 8192u);
 }
 
+// Goal: what travels by reference has as few slices as a message's flag can tell of, all of about one length.
+TEST(DeviceShapeTest, ReferencedSlicesAreFewAndAlike) {
+  EXPECT_EQ(referenced_slice(0), cuda::kTurnBytes);
+  EXPECT_EQ(referenced_slice(cuda::kTurnBytes + 1), 2 * cuda::kTurnBytes);
+  EXPECT_EQ(referenced_slice(4 * kMiB), 35 * cuda::kTurnBytes) << "two halves";
+  for (const uint64_t bytes : {uint64_t{1}, 3 * kMiB, 4 * kMiB, 100 * kMiB, uint64_t{1} << 33}) {
+    const uint64_t slice = referenced_slice(bytes);
+    EXPECT_LE(slice, flag::kMaxBytes) << bytes;
+    EXPECT_EQ(slice % cuda::kTurnBytes, 0u) << bytes;
+  }
+}
+
+// Goal: a plan whose messages can all be references is told from one that sends what it has computed.
+TEST(DeviceShapeTest, PlansThatReferAlwaysAreKnown) {
+  const auto refers = [](Collective collective, const char* name, ReduceOp op) {
+    const Algorithm* algorithm = find_algorithm(collective, name);
+    const Request request{
+        .collective = collective, .rank_count = 4, .block_bytes = kMiB, .type = DataType::kFloat32};
+    std::vector<Plan> plans;
+    for (uint32_t rank = 0; rank < 4; ++rank)
+      plans.push_back(algorithm->make(
+          request, {.can_publish = false, .can_reference = true, .slots = 8, .slot_bytes = 65536}, rank));
+    return refers_always(plans, op);
+  };
+  EXPECT_TRUE(refers(Collective::kAllReduce, "direct_two_shot", ReduceOp::kSum));
+  EXPECT_TRUE(refers(Collective::kAllGather, "direct", ReduceOp::kSum));
+  EXPECT_FALSE(refers(Collective::kAllReduce, "direct_two_shot", ReduceOp::kPremulSum))
+      << "inputs are scaled";
+  EXPECT_FALSE(refers(Collective::kReduceScatter, "ring", ReduceOp::kSum))
+      << "partial sums are in no user buffer";
+}
+
 // Goal: a long call has few slices. Each costs a hand-over besides its bytes, and polls and a fence
 // meanwhile.
 TEST(DeviceShapeTest, ABlockMovesFewSlicesOfALongCall) {
