@@ -32,6 +32,18 @@ T load(const T& word) {
   return load_shared(word, std::memory_order_acquire);
 }
 
+/// Loads a report's counts. False: one of them does not belong to `left`.
+bool load_counts(const cuda::StampedCount (&counts)[cuda::kReportCounts], uint64_t left,
+                 std::array<uint64_t, cuda::kReportWords>& words) {
+  for (uint32_t i = 0; i < cuda::kReportCounts; ++i) {
+    // A stamp before and after the count: they are stored at once.
+    const bool before = load(counts[i].left) == left;
+    words[i] = load(counts[i].count);
+    if (!before || load(counts[i].left) != left) return false;
+  }
+  return true;
+}
+
 /// The last launch or round that left, and its report.
 struct Left {
   uint64_t word = 0;
@@ -42,12 +54,15 @@ struct Left {
   static Left of(const cuda::Signals& signals) {
     std::array<uint64_t, cuda::kReportWords> words{};
     Left left;
-    do {
+    bool same = false;
+    while (!same) {
       left.word = load(signals.left);
-      const auto& slot = signals.report[cuda::report_slot(left.word)];
+      const uint32_t number = cuda::report_slot(left.word);
+      const auto& slot = signals.report[number];
       // Acquire loads: the second load of `left` must come after them.
       std::transform(std::begin(slot), std::end(slot), words.begin(), load<uint64_t>);
-    } while (load(signals.left) != left.word);
+      same = load_counts(signals.counts[number], left.word, words) && load(signals.left) == left.word;
+    }
     left.report = std::bit_cast<cuda::LaunchReport>(words);
     return left;
   }

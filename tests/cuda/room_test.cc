@@ -60,9 +60,9 @@ TEST(RoomTest, WhereThereIsNoneTheyLeave) {
   EXPECT_EQ(run_in(2, 1, expect_to_leave), "");
 }
 
-// Under MPS a process does not know what it may have of the device. Who is alone waits for nobody.
-TEST(RoomTest, OnADeviceThatProcessesShareByMpsTheyLeave) {
-  EXPECT_EQ(run_in(2, 16, expect_to_leave, {"FAKE_CUDA_MPS", "1"}), "");
+// Under MPS the processes on a device share its blocks.
+TEST(RoomTest, OnADeviceThatProcessesShareByMpsTheyStay) {
+  EXPECT_EQ(run_in(2, 16, expect_to_stay, {"FAKE_CUDA_MPS", "1"}), "");
   EXPECT_EQ(run_in(1, 16, expect_to_stay, {"FAKE_CUDA_MPS", "1"}), "");
 }
 
@@ -95,6 +95,7 @@ TEST(RoomTest, ALateCommunicatorGetsFewBlocksRatherThanNone) {
   EXPECT_EQ(lender.lend_some(32), 0u);
   lender.give_back(43);
   EXPECT_EQ(lender.lend_some(16), 16u);
+  EXPECT_EQ(lender.lend_some(16, 20), 4u) << "other processes keep 20 of 27";
 }
 
 // Ranks that failed and may still be needed by graphs are kept for good, but not the room that they had.

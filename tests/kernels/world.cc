@@ -203,6 +203,13 @@ cuda::LaunchReport World::report(uint32_t rank) {
   std::array<uint64_t, cuda::kReportWords> words{};
   for (size_t i = 0; i < words.size(); ++i)
     words[i] = __atomic_load_n(&signals.report[cuda::report_slot(left)][i], __ATOMIC_ACQUIRE);
+  for (size_t i = 0; i < cuda::kReportCounts; ++i) {
+    const cuda::StampedCount& count = signals.counts[cuda::report_slot(left)][i];
+    // The count belongs to `left`, or to nothing before the first launch.
+    words[i] = __atomic_load_n(&count.left, __ATOMIC_ACQUIRE) == left
+                   ? __atomic_load_n(&count.count, __ATOMIC_ACQUIRE)
+                   : UINT64_MAX;
+  }
   return std::bit_cast<cuda::LaunchReport>(words);
 }
 cuda::RankState& World::state(uint32_t rank) {

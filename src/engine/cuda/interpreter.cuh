@@ -333,6 +333,10 @@ TUTTI_DEVICE void write_directly(BlockState& block, ReadyEnd* ends) {
   scouts_meet("the sinks are chosen");
 }
 
+/// A lane's tables stay in the device's memory.
+TUTTI_DEVICE void load_tables(BlockState& /*block*/) {}
+TUTTI_DEVICE void begin_tables(BlockState& /*block*/) {}
+
 /// Exposes this rank's buffer. Every block does so before its first message, so that a message's reader finds
 /// the buffer exposed.
 TUTTI_DEVICE void begin_operation(const BlockState& block) {

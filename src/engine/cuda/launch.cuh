@@ -59,8 +59,9 @@ struct BlockState {
   Part part;
   Lane lane;
   Step step;
-  Position at;     ///< behind the last slice of which the peers are told
-  Position ahead;  ///< of the slice that is made ready
+  Position at;      ///< behind the last slice of which the peers are told
+  Position ahead;   ///< of the slice that is made ready
+  RankState state;  ///< as the block found it; what this launch's own blocks change is out of date
   uint64_t poll_limit;
   uint64_t left;     ///< RankState::left in this round
   uint32_t rounds;   ///< RankState::rounds / kRound in this round
@@ -74,6 +75,7 @@ struct BlockState {
   uint32_t moved;       ///< slices that have moved since the lane began
   uint64_t late;        ///< the last slice that was not ready when the one before had moved
   uint32_t is_last;     ///< 1: this block is the last out
+  uint32_t is_alone;    ///< 1: it is the operation's only one and has done it at once: no counter was needed
   uint32_t stays;       ///< Launch::stays
   uint32_t begins;      ///< 1: this is the first round of an operation
   uint32_t unfinished;  ///< the block's unfinished lanes in this round so far
@@ -132,29 +134,52 @@ TUTTI_DEVICE void find_part(BlockState& block, const Launch& launch) {
   }
 }
 
-/// Sets what the block keeps for all its lanes (one thread).
+/// The calling thread's first word of a table of which thread `first` copies the first word: so the loads of
+/// several tables are on their way at once.
+TUTTI_DEVICE uint32_t first_word(uint32_t first) {
+  const uint32_t threads = device::thread_count();
+  if (first >= threads) return device::thread_index();
+  return device::thread_index() >= first ? device::thread_index() - first
+                                         : device::thread_index() + threads - first;
+}
+
+/// Copies a table of whole words, each by a thread of its own from `first` on.
+TUTTI_DEVICE void copy_table(void* to, const void* from, uint32_t bytes, uint32_t first) {
+  const auto* const source = static_cast<const uint64_t*>(from);
+  auto* const target = static_cast<uint64_t*>(to);
+  for (uint32_t i = first_word(first); i < bytes / sizeof(uint64_t); i += device::thread_count())
+    target[i] = device::load_relaxed(source + i);
+}
+
+/// Sets what the block keeps for all its lanes (all threads).
 TUTTI_DEVICE void begin_block(BlockState& block, const Launch& launch) {
-  find_part(block, launch);
-  block.program = *block.part.program;
-  block.lane_index = device::block_index() - block.part.first_block;
-  block.poll_limit = launch.poll_limit;
-  block.stays = launch.stays;
-  block.begins = launch.first;
-  block.unfinished = 0;
-  // Both stay the same until this block has left its lanes.
-  block.left = device::load_relaxed(&block.program.state->left);
-  block.rounds = device::load_relaxed(&block.program.state->rounds) / kRound;
+  if (device::thread_index() == 0) {
+    find_part(block, launch);
+    block.lane_index = device::block_index() - block.part.first_block;
+    block.poll_limit = launch.poll_limit;
+    block.stays = launch.stays;
+    block.begins = launch.first;
+    block.unfinished = 0;
+  }
+  device::barrier("the part is found");
+  copy_table(&block.program, block.part.program, sizeof(Program), 0);
+  device::barrier("the program is here");
+}
+
+/// Copies what the lane begins with (all threads).
+TUTTI_DEVICE void load_lane(BlockState& block) {
+  const uint32_t lane = block.lane_index;
+  copy_table(&block.state, block.program.state, sizeof(RankState), 0);
+  copy_table(&block.at, block.program.positions + lane, sizeof(Position), kWarpThreads);
+  copy_table(&block.lane, block.program.lanes + lane, sizeof(Lane), 2 * kWarpThreads);
 }
 
 /// Fills the shared memory for a lane (one thread).
 TUTTI_DEVICE void begin_lane(BlockState& block) {
   const Part& part = block.part;
-  const uint32_t lane = block.lane_index;
-  block.lane = block.program.lanes[lane];
-  block.at = block.program.positions[lane];
   if (block.lane.step_count == 0) block.at.round = block.lane.round_count;
-  block.call = block.program.state->sequence + 1;
-  block.history = next_history(block.program.state->history, block.program.signature_seed);
+  block.call = block.state.sequence + 1;
+  block.history = next_history(block.state.history, block.program.signature_seed);
   block.signature = block.program.is_collective != 0 ? history_signature(block.history) : 0;
   block.ahead = block.at;
   block.running = 0;
@@ -162,6 +187,7 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
   block.moved = 0;
   block.late = 0;
   block.stopped = 0;
+  block.is_alone = 0;
   Slice& slice = block.slice;
   slice.arithmetic = block.program.arithmetic;
   if (part.scale != nullptr) {
@@ -172,7 +198,7 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
   }
   if (block.at.round < block.lane.round_count)
     block.step = block.program.steps[block.lane.first_step + block.at.step];
-  if (device::load_relaxed(&block.program.state->failed) != 0) stop(block, Stop::kFailed, 0);
+  if (block.state.failed != 0) stop(block, Stop::kFailed, 0);
 }
 
 /// Counts the finished lanes of a block that is about to leave a launch that stays. Call before leaving the
@@ -185,11 +211,22 @@ TUTTI_DEVICE void count_gone(BlockState& block) {
     device::add_relaxed(&block.program.state->lanes_gone, (lanes - own + blocks - 1) / blocks);
 }
 
+/// Whether the block has done the whole operation at once.
+TUTTI_DEVICE bool has_done_all(const BlockState& block) {
+  return block.program.lane_count == 1 && block.begins != 0 && block.at.finished != 0 &&
+         why_stopped(block) == Stop::kNone;
+}
+
 /// Stores the lane's position and counts the lane out (one thread). `was_finished`: in an earlier launch or
 /// round.
 TUTTI_DEVICE void leave(BlockState& block, bool was_finished, bool moved) {
   RankState* const state = block.program.state;
   const Stop why = why_stopped(block);
+  if (has_done_all(block)) {
+    block.is_alone = 1;
+    block.is_last = 1;
+    return;
+  }
   block.program.positions[block.lane_index] = block.at;
   if (block.at.finished == 0) ++block.unfinished;
   if (block.at.finished != 0 && !was_finished) device::add_relaxed(&state->lanes_finished, 1);
@@ -202,6 +239,7 @@ TUTTI_DEVICE void leave(BlockState& block, bool was_finished, bool moved) {
 
 /// Returns how the launch or round ended. The last block calls this function (one thread).
 TUTTI_DEVICE Ring judge(BlockState& block) {
+  if (block.is_alone != 0) return Ring::kDone;
   RankState* const state = block.program.state;
   const uint32_t failed = device::load_relaxed(&state->failed);
   if (failed != 0) return static_cast<Ring>(failed);
@@ -243,13 +281,22 @@ TUTTI_DEVICE void tell_obstacle(const BlockState& block, uint64_t* report, const
     device::store_relaxed(report + i, device::load_relaxed(before + i));
 }
 
-TUTTI_DEVICE void tell_report(const BlockState& block, uint64_t left, bool has_obstacle) {
-  const RankState* const state = block.program.state;
-  uint64_t* const report = block.program.signals->report[report_slot(left)];
-  if (has_obstacle) tell_obstacle(block, report, block.program.signals->report[report_slot(left) ^ 1]);
-  tell(report, offsetof(LaunchReport, moved), state->moved);
-  tell(report, offsetof(LaunchReport, ended), state->ended);
-  tell(report, offsetof(LaunchReport, sequence), state->sequence);
+TUTTI_DEVICE void tell_count(StampedCount* to, uint64_t count, uint64_t left) {
+  device::store_mail(to, Mail{{static_cast<uint32_t>(count), static_cast<uint32_t>(count >> 32),
+                               static_cast<uint32_t>(left)},
+                              static_cast<uint32_t>(left >> 32)});
+}
+
+/// `state`: as the launch or round leaves it.
+TUTTI_DEVICE void tell_report(const BlockState& block, const RankState& state, uint64_t left,
+                              bool has_obstacle) {
+  Signals* const signals = block.program.signals;
+  uint64_t* const report = signals->report[report_slot(left)];
+  if (has_obstacle) tell_obstacle(block, report, signals->report[report_slot(left) ^ 1]);
+  StampedCount* const counts = signals->counts[report_slot(left)];
+  tell_count(counts + offsetof(LaunchReport, moved) / sizeof(uint64_t), state.moved, left);
+  tell_count(counts + offsetof(LaunchReport, ended) / sizeof(uint64_t), state.ended, left);
+  tell_count(counts + offsetof(LaunchReport, sequence) / sizeof(uint64_t), state.sequence, left);
 }
 
 /// Tells that the launch or round has ended (one thread).
@@ -258,12 +305,12 @@ TUTTI_DEVICE void tell_end(BlockState& block, uint64_t left, bool ended) {
   Signals* const signals = block.program.signals;
   // The host may launch again as soon as it hears; blocks that stay may end the next round.
   if (block.stays == 0) device::store_relaxed(&state->left, left);
-  if (block.stays != 0 && ended) {
-    // No later round, and no stream waits for `done`: the order of the words is irrelevant.
-    device::release_fence();
-    device::store_fenced(&signals->left, left);
-    device::store_fenced(&state->left, left);
-    device::store_fenced(&signals->done, 1u);
+  if (block.stays != 0 && block.ring == Ring::kDone) {
+    // No later round, no stream waits for `done`, and the counts have stamps: the order of the words is
+    // irrelevant. A fence would wait for the host's memory, which takes a microsecond.
+    device::store_relaxed(&signals->left, left);
+    device::store_relaxed(&state->left, left);
+    device::store_relaxed(&signals->done, 1u);
     return;
   }
   device::store_release(&signals->left, left);
@@ -274,22 +321,28 @@ TUTTI_DEVICE void tell_end(BlockState& block, uint64_t left, bool ended) {
 /// Counts the launch or round and rings the host (one thread).
 TUTTI_DEVICE void ring_host(BlockState& block) {
   RankState* const state = block.program.state;
+  RankState after = block.state;
   const bool ended = block.ring != Ring::kUnfinished && block.ring != Ring::kGoesOn;
-  if (ended) {
-    state->lanes_gone = 0;
-    state->lanes_finished = 0;
-    ++state->ended;
+  bool moved = true;
+  if (block.is_alone == 0) {
+    moved = device::load_relaxed(&state->lanes_moved) != 0;
+    state->lanes_moved = 0;
+    if (ended) {
+      state->lanes_gone = 0;
+      state->lanes_finished = 0;
+    }
+    state->lanes_out = state->lanes_gone;
   }
-  state->lanes_out = state->lanes_gone;
-  if (device::load_relaxed(&state->lanes_moved) != 0) ++state->moved;
-  state->lanes_moved = 0;
+  if (ended) state->ended = ++after.ended;
+  if (moved) state->moved = ++after.moved;
   if (block.ring == Ring::kDone && block.program.is_collective != 0) {
-    ++state->sequence;
+    state->sequence = ++after.sequence;
     state->history = block.history;
   }
-  if (block.ring == Ring::kDone && block.program.short_lanes != nullptr) ++state->short_calls;
+  if (block.ring == Ring::kDone && block.program.short_lanes != nullptr)
+    state->short_calls = ++after.short_calls;
   const uint64_t left = ((block.left >> kRingBits) + 1) << kRingBits | static_cast<uint64_t>(block.ring);
-  tell_report(block, left, !ended || block.ring == Ring::kMismatch);
+  tell_report(block, after, left, !ended || block.ring == Ring::kMismatch);
   tell_end(block, left, ended);
 }
 
@@ -297,7 +350,7 @@ TUTTI_DEVICE void ring_host(BlockState& block) {
 TUTTI_DEVICE void close_launch(BlockState& block) {
   if (device::thread_index() == 0) block.ring = judge(block);
   device::barrier("the launch is judged");
-  if (block.ring == Ring::kDone) {
+  if (block.ring == Ring::kDone && block.is_alone == 0) {
     for (uint32_t lane = device::thread_index(); lane < block.program.lane_count;
          lane += device::thread_count())
       block.program.positions[lane] = Position{};
@@ -346,12 +399,22 @@ TUTTI_DEVICE bool find_next_lane(BlockState& block) {
 }
 
 /// Runs the block's current lane until it is finished or stopped. The interpreter of `State` provides
-/// begin_operation (one thread, in an operation's first round), run_lane (all threads; whether anything
-/// moved) and find_obstacle (one thread).
+/// load_tables (all threads), begin_tables (one thread), begin_operation (one thread, in an operation's first
+/// round), run_lane (all threads; whether anything moved) and find_obstacle (one thread). `is_first`: of the
+/// block's lanes.
 template <class State>
-TUTTI_DEVICE void pass_lane(State& block) {
+TUTTI_DEVICE void pass_lane(State& block, bool is_first) {
+  load_lane(block);
+  load_tables(block);
+  device::barrier("the lane is here");
   if (device::thread_index() == 0) {
+    if (is_first) {
+      // Both stay the same until this block has left its lanes.
+      block.left = block.state.left;
+      block.rounds = block.state.rounds / kRound;
+    }
     begin_lane(block);
+    begin_tables(block);
     if (block.begins != 0 && why_stopped(block) == Stop::kNone) {
       if (block.lane_index == 0) device::store_relaxed(&block.program.signals->done, 0);
       begin_operation(block);
@@ -375,10 +438,10 @@ TUTTI_DEVICE void pass_lane(State& block) {
 template <class State>
 TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
   if (launch.part_count == 0) return;  // the launch that makes the driver provide for the kernel
-  if (device::thread_index() == 0) begin_block(block, launch);
+  begin_block(block, launch);
   // One call site, so that the compiler keeps one copy of the lane's code.
-  for (;;) {
-    pass_lane(block);
+  for (bool is_first = true;; is_first = false) {
+    pass_lane(block, is_first);
     if (launch.stays == 0) return;
     if (device::thread_index() == 0) block.goes_on = find_next_lane(block) ? 1 : 0;
     device::barrier("the next lane is found");

@@ -280,6 +280,14 @@ struct LaunchReport {
 inline constexpr uint32_t kReportWords = sizeof(LaunchReport) / sizeof(uint64_t);
 static_assert(sizeof(LaunchReport) % sizeof(uint64_t) == 0);
 
+/// The counts of a LaunchReport: its first words.
+inline constexpr uint32_t kReportCounts = 3;
+/// A count with the Signals::left that it belongs to, in one store: no fence must order the two.
+struct alignas(16) StampedCount {
+  uint64_t count;
+  uint64_t left;
+};
+
 /// Words in pinned host memory between a rank's launches and its host.
 struct Signals {
   alignas(64) uint32_t abort;  ///< host -> device: not 0: every block leaves at its next look
@@ -288,11 +296,12 @@ struct Signals {
   alignas(64) uint32_t done;
   /// device -> host: the launches, and rounds of launches that stay, that have left, counted in steps of 1 <<
   /// kRingBits, and in the low bits how the last one did (Ring): one word, so that the two belong together.
-  /// Written after its report, before `done`.
+  /// Written after its report's words, before `done`.
   alignas(64) uint64_t left;
-  /// device -> host: LaunchReport word by word, those of `left` in report_slot(left). The next launch or
-  /// round writes the other slot, the one behind it this one again: who has copied a slot and finds `left` as
-  /// it was has report of one moment.
+  /// device -> host: the counts of the LaunchReport of `left`, and the rest of it word by word, both in
+  /// report_slot(left). The next launch or round writes the other slot, the one behind it this one again: who
+  /// has copied a slot, with stamps like `left`, and finds `left` as it was, has the report of one moment.
+  alignas(64) StampedCount counts[2][kReportCounts];
   alignas(64) uint64_t report[2][kReportWords];
 };
 

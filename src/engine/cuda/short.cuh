@@ -37,25 +37,26 @@ struct ShortState : BlockState {
 
 // ---- beginning ----------------------------------------------------------------------------------
 
-/// Copies a lane's table to shared memory at once, so that no step waits for the next step's entry.
-TUTTI_DEVICE void copy_table(ShortState& block) {
+/// Copies a lane's table at once, so that no step waits for the next step's entry.
+TUTTI_DEVICE void load_tables(ShortState& block) {
   const auto* from = reinterpret_cast<const Packet*>(block.program.short_lanes + block.lane_index);
   auto* to = reinterpret_cast<Packet*>(&block.table);
-  for (uint32_t i = device::thread_index(); i < sizeof(ShortLane) / sizeof(Packet);
+  for (uint32_t i = first_word(3 * kWarpThreads); i < sizeof(ShortLane) / sizeof(Packet);
        i += device::thread_count())
     to[i] = device::load_packet(from + i);
 }
 
 /// Sets the flag and the mailbox half of this call (one thread).
 TUTTI_DEVICE void begin_packets(ShortState& block) {
-  const uint64_t number = block.program.state->short_calls + 1;
+  const uint64_t number = block.state.short_calls + 1;
   block.epoch = static_cast<uint32_t>(number) & kEpochMask;
   block.half = (number & 1) * kHalfMailboxBytes;
   const auto signature = static_cast<uint32_t>(block.history >> 32) & ~kEpochMask;
   block.mark = signature | block.epoch;
 }
 
-TUTTI_DEVICE void begin_computing(ShortState& block) {
+TUTTI_DEVICE void begin_tables(ShortState& block) {
+  begin_packets(block);
   const ShortLane& table = block.table;
   block.pushing = {.source_count = 1,
                    .scaled_sources = table.pushing_scaled,
@@ -157,13 +158,15 @@ TUTTI_DEVICE void deal_packets(const ShortState& block, uint32_t first, uint32_t
   }
 }
 
-/// Writes this call's flag to some packets of its half, as far as the call does not use them.
+/// Writes this call's flag to some packets of its half, as far as the call does not use them. By the last
+/// threads, which have the fewest packets to push.
 TUTTI_DEVICE void renew_flags(const ShortState& block) {
   const uint32_t first = block.epoch / 2 % kRenewalsOfHalf * kRenewedPackets;
   const uint32_t end = first + kRenewedPackets < kMailPackets ? first + kRenewedPackets : kMailPackets;
   for (uint32_t b = 0; b < block.table.unused_count; ++b) {
     const UnusedMail& unused = block.table.unused[b];
-    for (uint32_t i = first + device::thread_index(); i < end; i += device::thread_count()) {
+    for (uint32_t i = first + device::thread_count() - 1 - device::thread_index(); i < end;
+         i += device::thread_count()) {
       if (i >= unused.used) device::store_mail(packet_at(block, unused.location, i), Mail{{}, block.mark});
     }
   }
@@ -229,12 +232,7 @@ TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index
 TUTTI_DEVICE void begin_operation(const ShortState& /*block*/) {}
 
 TUTTI_DEVICE bool run_lane(ShortState& block) {
-  copy_table(block);
-  if (device::thread_index() == 0) begin_packets(block);
-  device::barrier("the table is here");
   const bool pushes = block.at.step == 0;
-  if (device::thread_index() == 0) begin_computing(block);
-  device::barrier("the lane has begun");
   if (pushes) {
     deal_packets(block, 0, block.table.push_count, [&](uint32_t number, uint32_t index) {
       push_packet(block, block.table.steps[number], index);
