@@ -230,6 +230,13 @@ size_t table_bytes(const std::vector<T>& table) {
   return aligned(table.size() * sizeof(T));
 }
 
+/// The bytes of the longest table, whose unused steps are its end.
+uint64_t used_bytes(const std::vector<ShortLane>& lanes) {
+  uint32_t steps = 0;
+  for (const ShortLane& lane : lanes) steps = std::max(steps, lane.step_count);
+  return aligned(offsetof(ShortLane, steps) + steps * sizeof(ShortStep));
+}
+
 /// Writes tables one after another and returns the address of each.
 class Packer {
  public:
@@ -315,6 +322,7 @@ void pack(const Image& image, const Surroundings& around, uint64_t address, std:
   program.lanes = packer.add(image.lanes);
   program.exposed = packer.add(image.exposed);
   program.short_lanes = image.short_lanes.empty() ? nullptr : packer.add(image.short_lanes);
+  program.short_bytes = used_bytes(image.short_lanes);
   program.positions = packer.add(std::vector<Position>(image.lanes.size()));
   program.sends = around.sends;
   program.receives = around.receives;

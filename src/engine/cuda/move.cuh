@@ -91,7 +91,16 @@ TUTTI_DEVICE_CALL void copy_as(const Slice& slice) {
   }
 }
 
+/// Whether no byte is to be written: a message travels as a reference, or has been written directly.
+TUTTI_DEVICE bool writes_nothing(const Slice& slice) {
+  for (uint32_t m = 0; m < slice.sink_count; ++m) {
+    if (slice.sinks[m] != nullptr && slice.sinks[m] != slice.sources[0]) return false;
+  }
+  return true;
+}
+
 TUTTI_DEVICE void copy_slice(const Slice& slice) {
+  if (writes_nothing(slice)) return;
   const uint64_t bits = misalignment(slice);
   if (bits == 0) return copy_as<Packet>(slice);
   if (bits % sizeof(uint32_t) == 0) return copy_as<uint32_t>(slice);

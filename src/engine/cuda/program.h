@@ -338,6 +338,7 @@ struct Program {
   const Lane* lanes;
   const PeerExposedBuffer* exposed;
   const ShortLane* short_lanes;  ///< one a lane of a short call, which has no other tables; else null
+  uint64_t short_bytes;          ///< of each, what is used by any
   Position* positions;           ///< one a lane
   SendLink* sends;
   RecvLink* receives;
@@ -353,13 +354,13 @@ struct Program {
 
 /// The one argument of the kernels.
 struct Launch {
-  Part parts[kMaxParts];
   uint32_t part_count;  ///< 0: does nothing
   uint32_t first;       ///< 1: begins the operations; 0: goes on where they left off
   uint32_t stays;  ///< 1: what is unfinished goes on in this launch, round after round. For grids that the
                    ///< device holds together with all that they wait for
   uint64_t
       poll_limit;  ///< a lane that was not ready so many times in a row leaves; UINT64_MAX: never by itself
+  Part parts[kMaxParts];  ///< last, so that few parts are near the words above
 };
 
 }  // namespace tutti::cuda

@@ -41,7 +41,7 @@ struct ShortState : BlockState {
 TUTTI_DEVICE void load_tables(ShortState& block) {
   const auto* from = reinterpret_cast<const Packet*>(block.program.short_lanes + block.lane_index);
   auto* to = reinterpret_cast<Packet*>(&block.table);
-  for (uint32_t i = first_word(3 * kWarpThreads); i < sizeof(ShortLane) / sizeof(Packet);
+  for (uint32_t i = first_word(3 * kWarpThreads); i < block.program.short_bytes / sizeof(Packet);
        i += device::thread_count())
     to[i] = device::load_packet(from + i);
 }
