@@ -34,23 +34,30 @@ enum class Stop : uint32_t {
   kAborted = 4,
 };
 
-inline constexpr uint32_t kMaxEnds = reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks;
-
-/// What is known of a slice's end, for use once the slice has moved.
-struct ReadyEnd {
-  End end;
-  uint64_t word;       ///< links: the flag word received, or to send
-  uint64_t reference;  ///< sent by reference: what tells the reader where the slice is
-  Carriage carriage;
-  uint32_t slots;  ///< links: numbers that the message takes
-};
-
 /// The slice that is made ready while the one before moves.
 struct NextSlice {
   uint64_t bytes;
   const unsigned char* sources[reduce::kMaxSources];
   unsigned char* sinks[reduce::kMaxSinks];
   uint32_t sink_count;
+};
+
+/// The lane's entries of the Program's tables (tables.cuh): copies in the block's room, or the tables
+/// themselves. Of links that are not copied, all of the Program's.
+struct Tables {
+  SendLink* sends;
+  RecvLink* receives;
+  const End* ends;
+  const uint64_t* chunk_bytes;
+  const uint64_t* offsets;
+  const Step* steps;
+};
+
+/// A peer's exposed buffer, which stays as it is for the call once it is exposed.
+struct KnownBuffer {
+  unsigned char* begin;
+  uint64_t bytes;  ///< that this rank reaches
+  uint32_t of;     ///< the buffer's number in Program::exposed, from 1 on; 0: nothing is known
 };
 
 /// A block's shared memory.
@@ -82,8 +89,9 @@ struct BlockState {
   Ring ring;
   Slice slice;  ///< moves
   NextSlice next;
-  ReadyEnd ends[2][kMaxEnds];  ///< of the slice that moves and of the next, in turn
-  unsigned char* exposed[reduce::kMaxSinks];
+  Tables tables;
+  KnownBuffer exposed[reduce::kMaxSinks];  ///< those of a step: the last one that writes directly
+  uint64_t room[kRoomBytes / sizeof(uint64_t)];
 };
 
 // ---- stopping -----------------------------------------------------------------------------------
@@ -346,8 +354,8 @@ TUTTI_DEVICE bool find_next_lane(BlockState& block) {
 }
 
 /// Runs the block's current lane until it is finished or stopped. The interpreter of `State` provides
-/// begin_operation (one thread, in an operation's first round), run_lane (all threads; whether anything
-/// moved) and find_obstacle (one thread).
+/// begin_operation (one thread, in an operation's first round), load_tables (all threads), run_lane (all
+/// threads; whether anything moved) and find_obstacle (one thread).
 template <class State>
 TUTTI_DEVICE void pass_lane(State& block) {
   if (device::thread_index() == 0) {
@@ -360,6 +368,7 @@ TUTTI_DEVICE void pass_lane(State& block) {
   device::barrier("the block has begun");
   const bool was_finished = block.at.finished != 0;
   const bool runs = !was_finished && why_stopped(block) == Stop::kNone;
+  if (runs) load_tables(block);
   device::barrier("the block knows whether it runs");
   bool moved = false;
   if (runs) moved = run_lane(block);

@@ -225,8 +225,9 @@ TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index
 
 // ---- a lane (see run_block) ---------------------------------------------------------------------
 
-/// A short call exposes no buffers.
+/// A short call exposes no buffers, and has tables of its own.
 TUTTI_DEVICE void begin_operation(const ShortState& /*block*/) {}
+TUTTI_DEVICE void load_tables(const ShortState& /*block*/) {}
 
 TUTTI_DEVICE bool run_lane(ShortState& block) {
   copy_table(block);
