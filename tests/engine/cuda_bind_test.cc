@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "engine/call.h"
+#include "engine/cuda/slice.h"
 #include "engine/links.h"
 #include "tests/engine/raw_links.h"
 
@@ -87,6 +89,48 @@ Traffic walk(const cuda::Image& image, const CountingIndex& index) {
     }
   }
   return traffic;
+}
+
+/// Each lane's tables lie where it says, its links are its own, and what its block keeps fits.
+void expect_sound_lanes(const cuda::Image& image, const std::string& what) {
+  std::set<std::pair<cuda::EndKind, uint32_t>> taken;
+  for (const cuda::Lane& lane : image.lanes) {
+    std::set<std::pair<cuda::EndKind, uint32_t>> links;
+    for (uint32_t s = 0; s < lane.step_count; ++s) {
+      const cuda::Step& step = image.steps[lane.first_step + s];
+      const uint32_t ends = uint32_t{step.source_count} + step.sink_count + step.companion_count;
+      EXPECT_LE(ends, lane.most_ends) << what;
+      EXPECT_GE(step.first_end, lane.first_end) << what;
+      EXPECT_GE(step.first_chunk, lane.first_chunk) << what;
+      EXPECT_TRUE(lane.kept_ends == 0 || step.first_end + ends <= lane.first_end + lane.kept_ends) << what;
+      EXPECT_TRUE(lane.kept_chunks == 0 ||
+                  step.first_chunk + step.chunk_count <= lane.first_chunk + lane.kept_chunks)
+          << what;
+      for (uint32_t e = 0; e < ends; ++e) {
+        const cuda::End& end = image.ends[step.first_end + e];
+        const bool sends = end.kind == cuda::EndKind::kSend;
+        if (sends || end.kind == cuda::EndKind::kReceive) {
+          links.emplace(end.kind, end.index);
+          if (lane.kept_sends + lane.kept_receives == 0) continue;
+          ASSERT_LT(end.lane_link, sends ? lane.kept_sends : lane.kept_receives) << what;
+          EXPECT_EQ(image.links[lane.first_link + (sends ? 0 : lane.kept_sends) + end.lane_link], end.index);
+        } else {
+          EXPECT_GE(end.index, lane.first_offset) << what;
+          EXPECT_TRUE(lane.kept_offsets == 0 ||
+                      end.index + step.chunk_count <= lane.first_offset + lane.kept_offsets)
+              << what;
+        }
+      }
+    }
+    for (const auto& link : links)
+      EXPECT_TRUE(taken.insert(link).second) << what << ": two lanes name a link";
+    EXPECT_LE(2 * lane.most_ends * sizeof(cuda::ReadyEnd) + lane.kept_sends * sizeof(cuda::SendLink) +
+                  lane.kept_receives * sizeof(cuda::RecvLink) + lane.kept_ends * sizeof(cuda::End) +
+                  (lane.kept_chunks + lane.kept_offsets) * sizeof(uint64_t) +
+                  lane.kept_steps * sizeof(cuda::Step),
+              cuda::kRoomBytes)
+        << what;
+  }
 }
 
 /// The links of one stripe of a rank. Notes what it has sent since the last look; at most a ring of messages
@@ -181,6 +225,7 @@ void expect_equal_cut(const CutCase& cut) {
       stripes.push_back(geometry_of(cut, plan, stripe));
     CountingIndex index;
     const cuda::Image image = cuda::bind(plan, stripes, cut.options, index);
+    expect_sound_lanes(image, std::string(cut.algorithm->name));
     EXPECT_EQ(walk(image, index), expected[rank])
         << cut.algorithm->name << " of " << collective_name(cut.request.collective) << ", rank " << rank
         << " of " << cut.request.rank_count << ", " << cut.request.block_bytes << " bytes, " << cut.stripes
@@ -266,6 +311,29 @@ TEST(CudaBindTest, ALongMessageHasALaneForEachPart) {
   EXPECT_EQ(sent, 400'000u);
 }
 
+// Goal: where all does not fit, a block keeps what it needs most. Method: messages to one peer, a step each.
+TEST(CudaBindTest, ABlockKeepsOfItsLanesTablesWhatFits) {
+  std::vector<std::byte> memory(100);
+  const auto lane_of = [&](size_t count) {
+    const std::vector<Message> messages(
+        count, {.buffer = memory.data(), .bytes = 100, .peer = 1, .sending = true, .seed = 1});
+    CountingIndex index;
+    const cuda::Image image = cuda::bind_messages(messages, {.slots = 8, .slot_bytes = 256}, index);
+    expect_sound_lanes(image, std::to_string(count) + " messages");
+    return image.lanes[0];
+  };
+  const cuda::Lane small = lane_of(20);
+  EXPECT_EQ(small.kept_sends, 1u) << "one link of many ends";
+  EXPECT_EQ(small.kept_ends, 40u);
+  EXPECT_EQ(small.kept_steps, 20u);
+  const cuda::Lane middle = lane_of(50);
+  EXPECT_EQ(middle.kept_offsets, 50u);
+  EXPECT_EQ(middle.kept_steps, 0u);
+  const cuda::Lane large = lane_of(1000);
+  EXPECT_EQ(large.kept_sends, 1u);
+  EXPECT_EQ(large.kept_ends + large.kept_chunks + large.kept_offsets + large.kept_steps, 0u);
+}
+
 TEST(CudaBindTest, APackedProgramPointsIntoItself) {
   const Algorithm* ring = find_algorithm(Collective::kAllReduce, "ring");
   const Request request{.collective = Collective::kAllReduce, .rank_count = 4, .block_bytes = 4000};
@@ -287,6 +355,7 @@ TEST(CudaBindTest, APackedProgramPointsIntoItself) {
   EXPECT_EQ(program.lanes[1].first_step, image.lanes[1].first_step);
   EXPECT_EQ(program.offsets[image.offsets.size() - 1], image.offsets.back());
   EXPECT_EQ(program.chunk_bytes[0], image.chunk_bytes[0]);
+  EXPECT_EQ(program.links[image.links.size() - 1], image.links.back());
   EXPECT_EQ(program.positions[program.lane_count - 1].finished, 0u);
   EXPECT_LE(reinterpret_cast<uint64_t>(program.positions + program.lane_count), address + bytes);
 }
@@ -302,6 +371,7 @@ TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
   CountingIndex index;
   const cuda::Image image =
       cuda::bind(plan, stripes, {.direct_writes = true, .slots = 4, .slot_bytes = 256}, index);
+  expect_sound_lanes(image, "multicast");
   ASSERT_EQ(image.lanes.size(), 6u) << "in each stripe one contributes, one collects, one copies out";
   for (uint32_t stripe = 0; stripe < 2; ++stripe) {
     using Links = std::vector<std::pair<uint32_t, uint32_t>>;

@@ -137,7 +137,7 @@ Facts facts_of(const Case& c) {
 std::string describe(const Case& c) {
   return format(
              "%s %s, %u ranks, root %u, %llu bytes of %s, %s%s%s%s%s, %u stripes, %u slots of %u, slices "
-             "of %u, %u threads, ",
+             "of %u, %u threads, keeps %x, ",
              std::string(collective_name(c.algorithm->collective)).c_str(),
              std::string(c.algorithm->name).c_str(), c.request.rank_count, c.request.root,
              static_cast<unsigned long long>(c.request.block_bytes),
@@ -145,7 +145,7 @@ std::string describe(const Case& c) {
              c.request.in_place ? ", in place" : "", c.request.reproducible ? ", reproducible" : "",
              c.refers ? (c.world.by_location ? ", by location" : ", by reference") : "",
              c.by_packets ? ", by packets" : "", c.stripes, c.world.shape.slots, c.world.shape.slot_bytes,
-             c.slots_per_slice, c.world.threads) +
+             c.slots_per_slice, c.world.threads, c.keeps) +
          (c.world.by_location
               ? format("ranks %x, %lld bytes of each buffer in registered memory, ", c.world.registered_ranks,
                        static_cast<long long>(c.world.registered_bytes))
@@ -165,6 +165,20 @@ bool is_served(const Case& c) {
   return true;
 }
 
+namespace {
+
+/// As if the other tables did not fit.
+void keep_less(cuda::Image& image, uint32_t keeps) {
+  for (cuda::Lane& lane : image.lanes) {
+    if ((keeps & kKeepsLinks) == 0) lane.kept_sends = lane.kept_receives = 0;
+    if ((keeps & kKeepsEnds) == 0) lane.kept_ends = 0;
+    if ((keeps & kKeepsBytes) == 0) lane.kept_chunks = lane.kept_offsets = 0;
+    if ((keeps & kKeepsSteps) == 0) lane.kept_steps = 0;
+  }
+}
+
+}  // namespace
+
 cuda::Image bind_rank(const Case& c, uint32_t rank, World& world) {
   const Plan plan = c.algorithm->make(c.request, facts_of(c), rank);
   std::vector<Geometry> stripes;
@@ -181,6 +195,7 @@ cuda::Image bind_rank(const Case& c, uint32_t rank, World& world) {
                             .slot_bytes = c.world.shape.slot_bytes * c.slots_per_slice};
   cuda::Image image = c.by_packets ? cuda::bind_short(plan, stripes, options, world.mail(rank))
                                    : cuda::bind(plan, stripes, options, world.links(rank));
+  keep_less(image, c.keeps);
   image.signature_seed = hash_bytes(&c.request.block_bytes, sizeof c.request.block_bytes);
   return image;
 }

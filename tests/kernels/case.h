@@ -27,6 +27,9 @@ inline constexpr TypeAndOp kTypesAndOps[] = {
     {DataType::kInt16, ReduceOp::kSum},         {DataType::kInt64, ReduceOp::kProd},
     {DataType::kBool, ReduceOp::kMax},          {DataType::kBfloat16, ReduceOp::kMin}};
 
+/// Which of their lanes' tables blocks keep in shared memory, if they fit: bits.
+enum Keeps : uint32_t { kKeepsLinks = 1, kKeepsEnds = 2, kKeepsBytes = 4, kKeepsSteps = 8, kKeepsAll = 15 };
+
 /// One collective on all ranks.
 struct Case {
   const Algorithm* algorithm = nullptr;
@@ -37,6 +40,7 @@ struct Case {
   uint32_t slots_per_slice = 1;  ///< at most World::kMostSlotsPerSlice
   uint32_t calls = 2;
   bool by_packets = false;  ///< as a short call
+  uint32_t keeps = kKeepsAll;
 };
 
 std::string describe(const Case& c);

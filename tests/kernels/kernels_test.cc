@@ -89,6 +89,7 @@ Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t s
     c.world.device.block_slots = c.world.stay_blocks * ranks;
     c.world.together = random() % 2 == 0;
   }
+  c.keeps = pick(uint32_t{kKeepsAll}, 0u, static_cast<uint32_t>(random() % (kKeepsAll + 1)));
   return c;
 }
 

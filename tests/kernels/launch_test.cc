@@ -79,6 +79,50 @@ TEST(LaunchTest, ALaunchThatWaitsInVainSaysForWhatAndGoesOnLater) {
   EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
 }
 
+// Goal: a lane that gives up has counted what it has told, whether its block keeps the links or not. Method:
+// a writer that runs out of slots amid its message, and readers that come and go.
+TEST(LaunchTest, ALaneThatGivesUpGoesOnWithTheRightNumbers) {
+  for (const uint32_t keeps : std::vector<uint32_t>{kKeepsAll, 0, kKeepsLinks, kKeepsAll - kKeepsLinks}) {
+    Case c = small_case(Collective::kBroadcast, "direct");
+    c.world.shape = {.slots = 4, .slot_bytes = 64};
+    c.keeps = keeps;
+    Ranks ranks(c);
+    const cuda::SendLink& sends = ranks.world.send_link(0, 1, 0);
+    const cuda::RecvLink& receives = ranks.world.receive_link(1, 0, 0);
+    constexpr uint64_t kSlices = kBytes / 64;
+    for (uint64_t call = 0; call < 2; ++call) {
+      const uint64_t before = call * kSlices;
+      std::fill(ranks.outputs[1].begin(), ranks.outputs[1].end(), 0);
+      for (uint64_t told = 4; told <= kSlices; told += 4) {
+        ranks.world.launch_alone(0, ranks.buffers(0), told == 4);
+        EXPECT_EQ(sends.next, before + told) << "all slots are full";
+        EXPECT_EQ(sends.limit, before + told);
+        ranks.world.launch_alone(1, ranks.buffers(1), told == 4);
+        EXPECT_EQ(receives.next, before + told);
+      }
+      EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+      EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+      EXPECT_EQ(ranks.outputs[1], ranks.inputs[0]);
+    }
+  }
+}
+
+// A reference that the reader has not given back when the writer gives up is awaited by the next launch.
+TEST(LaunchTest, ALaneThatGivesUpRemembersItsReferences) {
+  for (const uint32_t keeps : std::vector<uint32_t>{kKeepsAll, 0}) {
+    Case c = small_case(Collective::kBroadcast, "direct");
+    c.refers = true;
+    c.keeps = keeps;
+    Ranks ranks(c);
+    ranks.world.launch_alone(0, ranks.buffers(0));
+    const cuda::SendLink& link = ranks.world.send_link(0, 1, 0);
+    EXPECT_EQ(link.last_reference, link.next);
+    EXPECT_GT(link.last_reference, 0u);
+    ranks.world.launch_alone(0, ranks.buffers(0), false);
+    EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  }
+}
+
 TEST(LaunchTest, AWriterWithoutRoomSaysSo) {
   Case c = small_case(Collective::kBroadcast, "direct");
   c.world.shape = {.slots = 2, .slot_bytes = 64};
@@ -136,6 +180,33 @@ TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
   EXPECT_GT(references, 0u);
 }
 
+// Each rank computes one half. Only the first one lies in the registered part of the peer's buffer.
+TEST(LaunchTest, ResultsArePlacedOnlyWithinThePeersReach) {
+  Case c = small_case(Collective::kAllReduce, "direct_two_shot");
+  c.refers = true;
+  c.world.by_location = true;
+  c.world.registered_bytes = kBytes / 2;
+  c.world.poll_limit = UINT64_MAX;
+  c.world.shape.slot_bytes = kBytes;
+  Ranks ranks(c);
+  ASSERT_EQ(ranks.call(), "");
+  std::vector<bool> places(2);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ranks.outputs[rank], Words(kBytes / 4, 3));
+    for (uint32_t channel = 0; channel < kPlanChannels; ++channel) {
+      const cuda::SendLink& link = ranks.world.send_link(rank, 1 - rank, channel);
+      for (uint64_t number = 0; number < link.next; ++number) {
+        const Cell& cell = link.cells[number & link.slot_mask];
+        uint64_t address = 1;
+        std::memcpy(&address, cell.payload, sizeof address);
+        if (flag::carriage(cell.word) == Carriage::kReference && address == kWrittenDirectly)
+          places[rank] = true;
+      }
+    }
+  }
+  EXPECT_EQ(places, (std::vector<bool>{true, false}));
+}
+
 TEST(LaunchTest, AnotherCallsMessageEndsTheOperationAndAllThatFollow) {
   Ranks ranks(small_case(Collective::kAllReduce, "recursive_doubling"));
   ranks.world.program(1).signature_seed ^= 0x1234567;
@@ -175,7 +246,7 @@ TEST(LaunchTest, AnAbortedRankIsNotLaunchedAgain) {
 
 cuda::Image nothing_to_do() {
   cuda::Image nothing;
-  nothing.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
+  nothing.lanes.push_back(cuda::begin_lane(nothing));
   return nothing;
 }
 

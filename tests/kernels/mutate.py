@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the mutants: the interpreter with one mistake each. The kernel tests must notice every mutant.
 
-Usage: mutate.py DEVICE ROLES LAUNCH INTERPRETER SHORT OUT_FOLDER, or mutate.py --names. Each mutant is a source
+Usage: mutate.py DEVICE ROLES LAUNCH TABLES INTERPRETER SHORT OUT_FOLDER, or mutate.py --names. Each mutant is a source
 OUT_FOLDER/NAME.cc with the functions tutti_run_NAME and tutti_short_NAME; mutants.inc lists them. A text to be
 replaced must occur exactly once. Otherwise the kernels have changed, and the mutants must change too.
 """
@@ -21,13 +21,19 @@ MUTANTS = [
     ("no_barrier_behind_finding", "data", "interpreter", '    scouts_meet("the next slice is found");\n', ""),
     ("no_barrier_behind_polling", "data", "interpreter", '  scouts_meet("the ends are polled");\n', ""),
     ("no_barrier_behind_telling", "edges", "interpreter", '    scouts_meet("the peers are told");\n', ""),
-    ("one_set_of_ends", "data", "interpreter", "block.ends[1 - count % 2]", "block.ends[count % 2]"),
+    ("one_set_of_ends", "data", "interpreter", "ready_ends_of(block, 1 - count % 2)", "ready_ends_of(block, count % 2)"),
     ("next_number_too_low", "data", "interpreter", "return told + before.slots;", "return told;"),
     ("late_slice_handed_over", "data", "interpreter", "block.late == outlook.moving", "false"),
     ("half_a_slice_handed_over", "data", "interpreter", "    slice.sinks[i] = block.next.sinks[i];\n", ""),
     ("position_stands", "data", "interpreter", "    if (scout_index() == 0) block.at = block.ahead;\n", ""),
     ("another_call_overlooked", "data", "interpreter", "if ((word & flag::kAgreedMask) != expected)", "if (false)"),
-    ("obstacle_of_the_slice_before", "data", "interpreter", "block.ends[block.moved % 2]", "block.ends[1 - block.moved % 2]"),
+    ("obstacle_of_the_slice_before", "data", "interpreter", "ready_ends_of(block, block.moved % 2)",
+     "ready_ends_of(block, 1 - block.moved % 2)"),
+    ("sent_numbers_not_stored", "data", "tables", "      to.next = from.next;\n", ""),
+    ("references_not_stored", "data", "tables", "      to.last_reference = from.last_reference;\n", ""),
+    ("received_numbers_not_stored", "data", "tables",
+     "      block.program.receives[numbers[i]].next = block.tables.receives[i - sends].next;\n", ""),
+    ("one_link_of_many", "data", "interpreter", "before.kind == ready.kind && before.link == ready.link", "before.kind == ready.kind"),
     ("abort_overlooked", "data", "launch", "    if (polls % kPollsPerLook == 0) why = look_around(block);\n", ""),
     ("credit_off_by_one", "data", "interpreter", "link.slot_mask + 1;", "link.slot_mask + 2;"),
     ("position_not_stored", "data", "launch",
@@ -115,7 +121,7 @@ def mutate(text, old, new, name):
 
 def source(name, texts):
     """Returns one translation unit. Moving and computing are not mutated; the ordinary kernels have them."""
-    dropped = re.compile(r'#pragma once\n|#include "engine/cuda/(?:device|launch|move|roles)\.(?:h|cuh)"\n')
+    dropped = re.compile(r'#pragma once\n|#include "engine/cuda/(?:device|launch|move|roles|tables)\.(?:h|cuh)"\n')
     moves = """#include "tests/kernels/host_kernels.h"
 namespace tutti::cuda {
 static void move_slice(const Slice& slice) { test::move_one_slice(slice); }
@@ -127,16 +133,16 @@ static PacketData reduce_words(const Calculation& job, const Operands& operands)
     kernels = "".join(f'extern "C" void tutti_{kernel}_{name}(tutti::cuda::Launch launch) {{ tutti::cuda::{run}(launch); }}\n'
                       for kernel, run in (("run", "run_launch"), ("short", "run_short_launch")))
     parts = {file: dropped.sub("", text) for file, text in texts.items()}
-    return "\n".join([parts["device"], parts["roles"], parts["launch"], moves, parts["interpreter"], parts["short"], kernels])
+    return "\n".join([parts["device"], parts["roles"], parts["launch"], moves, parts["tables"], parts["interpreter"], parts["short"], kernels])
 
 
 def main():
     if sys.argv[1] == "--names":
         print("\n".join(name for name, *_ in MUTANTS))
         return
-    files = ("device", "roles", "launch", "interpreter", "short")
+    files = ("device", "roles", "launch", "tables", "interpreter", "short")
     texts = {file: pathlib.Path(path).read_text(encoding="utf-8") for file, path in zip(files, sys.argv[1:])}
-    folder = pathlib.Path(sys.argv[6])
+    folder = pathlib.Path(sys.argv[7])
     for name, _, where, old, new in MUTANTS:
         changed = dict(texts)
         changed[where] = mutate(texts[where], old, new, name)

@@ -221,6 +221,9 @@ cuda::Program& World::program(uint32_t rank) {
 cuda::SendLink& World::send_link(uint32_t rank, uint32_t peer, uint32_t channel) {
   return ranks_[rank]->sends[ranks_[rank]->index->send_on(peer, channel)];
 }
+cuda::RecvLink& World::receive_link(uint32_t rank, uint32_t peer, uint32_t channel) {
+  return ranks_[rank]->receives[ranks_[rank]->index->receive_on(peer, channel)];
+}
 cuda::Ring World::ring(uint32_t rank) const {
   return static_cast<cuda::Ring>(ranks_[rank]->left_seen & ((1u << cuda::kRingBits) - 1));
 }

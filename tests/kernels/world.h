@@ -81,6 +81,7 @@ class World {
   cuda::RankState& state(uint32_t rank);
   cuda::Program& program(uint32_t rank);
   cuda::SendLink& send_link(uint32_t rank, uint32_t peer, uint32_t channel);
+  cuda::RecvLink& receive_link(uint32_t rank, uint32_t peer, uint32_t channel);
   /// Launches so far, of all ranks.
   uint64_t launches() const { return launches_; }
   simt::Scheduler& device() { return device_; }

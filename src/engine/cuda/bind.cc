@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/types.h"
+#include "engine/cuda/slice.h"
 #include "engine/cut.h"
 #include "engine/links.h"
 #include "reduce/reduce.h"
@@ -16,6 +17,64 @@ constexpr uint64_t kStripeScratchAlign = 64;
 // A part of a message costs a few flags; a block copies about as many bytes meanwhile (an estimate).
 constexpr uint64_t kMessagePartBytes = 65536;
 constexpr uint64_t kMessagePartAlign = 128;
+
+End send_end(uint32_t index) {
+  return {.kind = EndKind::kSend, .lane_link = 0, .index = index};
+}
+End receive_end(uint32_t index) {
+  return {.kind = EndKind::kReceive, .lane_link = 0, .index = index};
+}
+End memory_end(EndKind kind, uint32_t first_offset) {
+  return {.kind = kind, .lane_link = 0, .index = first_offset};
+}
+
+/// Lists the links that the lane's ends name, and numbers them: ends of one link share its state.
+void number_links(Image& image, Lane& lane) {
+  std::vector<uint32_t> sends;
+  std::vector<uint32_t> receives;
+  for (size_t e = lane.first_end; e < image.ends.size(); ++e) {
+    End& end = image.ends[e];
+    if (end.kind != EndKind::kSend && end.kind != EndKind::kReceive) continue;
+    std::vector<uint32_t>& links = end.kind == EndKind::kSend ? sends : receives;
+    const auto known = std::find(links.begin(), links.end(), end.index);
+    end.lane_link = static_cast<uint16_t>(known - links.begin());
+    if (known == links.end()) links.push_back(end.index);
+  }
+  lane.kept_sends = static_cast<uint32_t>(sends.size());
+  lane.kept_receives = static_cast<uint32_t>(receives.size());
+  image.links.insert(image.links.end(), sends.begin(), sends.end());
+  image.links.insert(image.links.end(), receives.begin(), receives.end());
+}
+
+/// Says what of the lane's tables the block keeps. First what every slice needs most.
+void furnish_room(const Image& image, Lane& lane) {
+  size_t left = kRoomBytes - 2 * lane.most_ends * sizeof(ReadyEnd);
+  const auto keep = [&left](size_t count, size_t entry_bytes) {
+    const bool fits = count * entry_bytes <= left;
+    if (fits) left -= count * entry_bytes;
+    return fits ? static_cast<uint32_t>(count) : 0;
+  };
+  const size_t link_bytes = lane.kept_sends * sizeof(SendLink) + lane.kept_receives * sizeof(RecvLink);
+  if (keep(1, link_bytes) == 0) lane.kept_sends = lane.kept_receives = 0;
+  lane.kept_ends = keep(image.ends.size() - lane.first_end, sizeof(End));
+  lane.kept_chunks = keep(image.chunk_bytes.size() - lane.first_chunk, sizeof(uint64_t));
+  lane.kept_offsets = keep(image.offsets.size() - lane.first_offset, sizeof(uint64_t));
+  lane.kept_steps = keep(lane.step_count, sizeof(Step));
+}
+
+/// All steps have been added since begin_lane.
+void add_lane(Image& image, Lane lane) {
+  lane.step_count = static_cast<uint32_t>(image.steps.size()) - lane.first_step;
+  for (size_t s = lane.first_step; s < image.steps.size(); ++s) {
+    const Step& step = image.steps[s];
+    const uint32_t ends = step.source_count + step.sink_count + step.companion_count;
+    lane.most_ends = std::max(lane.most_ends, ends);
+  }
+  assert(lane.most_ends <= kMaxEnds);
+  number_links(image, lane);
+  furnish_room(image, lane);
+  image.lanes.push_back(lane);
+}
 
 /// Makes the tables of one plan, stripe by stripe.
 class Binder {
@@ -30,12 +89,11 @@ class Binder {
     scratch_start_ = image_.scratch_bytes;
     for (const tutti::Lane& lane : plan_.lanes) {
       if (lane.steps.empty()) continue;
-      const bool one_round = cut_.round_count == 1;
-      image_.lanes.push_back({.first_step = static_cast<uint32_t>(image_.steps.size()),
-                              .step_count = static_cast<uint32_t>(lane.steps.size()),
-                              .round_count = cut_.round_count,
-                              .round_bytes = one_round ? UINT64_MAX : cut_.round_bytes});
+      Lane bound = begin_lane(image_);
+      bound.round_count = cut_.round_count;
+      if (cut_.round_count != 1) bound.round_bytes = cut_.round_bytes;
       for (const tutti::Step& step : lane.steps) add_step(step);
+      add_lane(image_, bound);
     }
     const uint64_t scratch = plan_.scratch_chunks * cut_.scratch_stride;
     image_.scratch_bytes += (scratch + kStripeScratchAlign - 1) / kStripeScratchAlign * kStripeScratchAlign;
@@ -76,19 +134,19 @@ class Binder {
     if (end.kind == tutti::EndKind::kPublish) return add_reader(plan_.rank == 0 ? 1 : 0);
     if (end.kind == tutti::EndKind::kLink && end.channel >= kCollectChannel) {
       image_.ends.push_back(
-          is_sink ? End{EndKind::kSend, links_.send_multicast(end.peer, stripe_, Multicast::kCollect)}
-                  : End{EndKind::kReceive, links_.receive_multicast(end.peer, stripe_, Multicast::kPublish)});
+          is_sink ? send_end(links_.send_multicast(end.peer, stripe_, Multicast::kCollect))
+                  : receive_end(links_.receive_multicast(end.peer, stripe_, Multicast::kPublish)));
       return;
     }
     if (end.kind == tutti::EndKind::kLink) {
       const LinkName name{.stripe = stripe_, .channel = end.channel};
-      image_.ends.push_back(is_sink ? End{EndKind::kSend, links_.send(end.peer, name)}
-                                    : End{EndKind::kReceive, links_.receive(end.peer, name)});
+      image_.ends.push_back(is_sink ? send_end(links_.send(end.peer, name))
+                                    : receive_end(links_.receive(end.peer, name)));
       return;
     }
     const auto first = static_cast<uint32_t>(image_.offsets.size());
     for (uint32_t k = 0; k < chunk_count; ++k) image_.offsets.push_back(offset(end, end.first_chunk + k));
-    image_.ends.push_back({kind(end.kind), first});
+    image_.ends.push_back(memory_end(kind(end.kind), first));
   }
 
   static bool contributes(const tutti::Step& step) {
@@ -97,10 +155,10 @@ class Binder {
     });
   }
   void add_contribution(uint32_t peer) {
-    image_.ends.push_back({EndKind::kReceive, links_.receive_multicast(peer, stripe_, Multicast::kCollect)});
+    image_.ends.push_back(receive_end(links_.receive_multicast(peer, stripe_, Multicast::kCollect)));
   }
   void add_reader(uint32_t peer) {
-    image_.ends.push_back({EndKind::kSend, links_.send_multicast(peer, stripe_, Multicast::kPublish)});
+    image_.ends.push_back(send_end(links_.send_multicast(peer, stripe_, Multicast::kPublish)));
   }
 
   /// A collect or publish end stands for many links. The end itself is the first link, its companions are the
@@ -183,14 +241,14 @@ void add_message(const Message& message, uint32_t index, const BindOptions& opti
   step.sends_empty = 1;
   step.signature = history_signature(next_history(0, message.seed));
   step.location = message.sending ? links.find_location(message.buffer, message.bytes) : 0;
-  const End memory{EndKind::kAbsolute, static_cast<uint32_t>(image.offsets.size())};
+  const End memory = memory_end(EndKind::kAbsolute, static_cast<uint32_t>(image.offsets.size()));
   image.offsets.push_back(reinterpret_cast<uint64_t>(message.buffer));
   image.chunk_bytes.push_back(message.bytes);
   if (message.sending) {
     image.ends.push_back(memory);
-    image.ends.push_back({EndKind::kSend, links.send(message.peer, name)});
+    image.ends.push_back(send_end(links.send(message.peer, name)));
   } else {
-    image.ends.push_back({EndKind::kReceive, links.receive(message.peer, name)});
+    image.ends.push_back(receive_end(links.receive(message.peer, name)));
     image.ends.push_back(memory);
   }
   image.steps.push_back(step);
@@ -199,24 +257,19 @@ void add_message(const Message& message, uint32_t index, const BindOptions& opti
 /// Adds the lane of all messages' parts `part.index` that have the peer and the direction of `first`.
 void add_message_lane(std::span<const Message> messages, const Message& first, Stripe part,
                       const BindOptions& options, LinkIndex& links, Image& image) {
-  Lane lane{.first_step = static_cast<uint32_t>(image.steps.size()),
-            .step_count = 0,
-            .round_count = 1,
-            .round_bytes = UINT64_MAX};
+  const Lane lane = begin_lane(image);
   for (const Message& message : messages) {
     if (message.peer != first.peer || message.sending != first.sending) continue;
     const uint32_t parts = message_parts(message.bytes, part.count);
     if (part.index >= parts) continue;
     add_message(message_part(message, part.index, parts), part.index, options, links, image);
-    ++lane.step_count;
   }
-  if (lane.step_count > 0) image.lanes.push_back(lane);
+  if (image.steps.size() > lane.first_step) add_lane(image, lane);
 }
 
 /// A Program has at least one lane, whose block counts the operation.
 void add_lane_if_none(Image& image) {
-  if (!image.lanes.empty()) return;
-  image.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
+  if (image.lanes.empty()) add_lane(image, begin_lane(image));
 }
 
 constexpr size_t kTableAlign = 16;
@@ -268,6 +321,18 @@ Arithmetic arithmetic_of(const Plan& plan, const BindOptions& options) {
           .scale_bits = options.premul_scalar_bits};
 }
 
+Lane begin_lane(const Image& image) {
+  Lane lane{};
+  lane.first_step = static_cast<uint32_t>(image.steps.size());
+  lane.round_count = 1;
+  lane.round_bytes = UINT64_MAX;
+  lane.first_end = static_cast<uint32_t>(image.ends.size());
+  lane.first_chunk = static_cast<uint32_t>(image.chunk_bytes.size());
+  lane.first_offset = static_cast<uint32_t>(image.offsets.size());
+  lane.first_link = static_cast<uint32_t>(image.links.size());
+  return lane;
+}
+
 Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
            LinkIndex& links) {
   Image image;
@@ -307,8 +372,8 @@ Image bind_messages(std::span<const Message> messages, const BindOptions& option
 
 size_t packed_bytes(const Image& image) {
   return aligned(sizeof(Program)) + table_bytes(image.steps) + table_bytes(image.ends) +
-         table_bytes(image.offsets) + table_bytes(image.chunk_bytes) + table_bytes(image.lanes) +
-         table_bytes(image.exposed) + table_bytes(image.short_lanes) +
+         table_bytes(image.offsets) + table_bytes(image.chunk_bytes) + table_bytes(image.links) +
+         table_bytes(image.lanes) + table_bytes(image.exposed) + table_bytes(image.short_lanes) +
          aligned(image.lanes.size() * sizeof(Position));
 }
 
@@ -319,6 +384,7 @@ void pack(const Image& image, const Surroundings& around, uint64_t address, std:
   program.ends = packer.add(image.ends);
   program.offsets = packer.add(image.offsets);
   program.chunk_bytes = packer.add(image.chunk_bytes);
+  program.links = packer.add(image.links);
   program.lanes = packer.add(image.lanes);
   program.exposed = packer.add(image.exposed);
   program.short_lanes = image.short_lanes.empty() ? nullptr : packer.add(image.short_lanes);

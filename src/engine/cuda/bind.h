@@ -54,6 +54,7 @@ struct Image {
   std::vector<End> ends;
   std::vector<uint64_t> offsets;
   std::vector<uint64_t> chunk_bytes;
+  std::vector<uint32_t> links;
   std::vector<Lane> lanes;
   std::vector<PeerExposedBuffer> exposed;
   std::vector<ShortLane> short_lanes;  ///< short calls: replaces the tables above, except `lanes`
@@ -64,6 +65,9 @@ struct Image {
   bool is_collective = true;
   Arithmetic arithmetic{};
 };
+
+/// A lane of one round and no steps yet. Its entries of the tables come next.
+Lane begin_lane(const Image& image);
 
 /// Binds one rank's plan, each lane once per stripe. A slice may fill several slots of a link: `options`
 /// count and measure the slots that the longest slice fills as one. A step that publishes copies or collects.

@@ -69,7 +69,7 @@ class ShortBinder {
     for (const ShortStep& pull : pulls_) add(pull);
     image_.short_lanes.push_back(lane_);
     // A launch needs one lane entry.
-    image_.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
+    image_.lanes.push_back(begin_lane(image_));
     image_.threads = std::max(image_.threads, threads_for(lane_));
   }
 

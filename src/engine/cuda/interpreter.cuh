@@ -12,6 +12,7 @@
 #include "engine/cuda/move.cuh"
 #include "engine/cuda/program.h"
 #include "engine/cuda/roles.cuh"
+#include "engine/cuda/tables.cuh"
 #include "transports/ring.h"
 
 namespace tutti::cuda {
@@ -29,7 +30,8 @@ TUTTI_DEVICE void scouts_meet(const char* name) {
 
 /// Bytes of the current piece: the part of the step's current chunk in the current round.
 TUTTI_DEVICE uint64_t find_piece(BlockState& block) {
-  const uint64_t chunk = block.program.chunk_bytes[block.step.first_chunk + block.ahead.chunk];
+  const uint32_t first = block.step.first_chunk - block.lane.first_chunk;
+  const uint64_t chunk = block.tables.chunk_bytes[first + block.ahead.chunk];
   if (block.lane.round_count == 1) {
     block.start = 0;
     return chunk;
@@ -50,7 +52,7 @@ TUTTI_DEVICE void pass_piece(BlockState& block) {
     at.step = 0;
     ++at.round;
   }
-  if (at.round < block.lane.round_count) block.step = block.program.steps[block.lane.first_step + at.step];
+  if (at.round < block.lane.round_count) block.step = block.tables.steps[at.step];
 }
 
 /// Goes on to the next slice that is not empty. `running` becomes 0 at the end of the lane.
@@ -80,7 +82,8 @@ TUTTI_DEVICE void pass_slice(BlockState& block) {
 
 /// The address of the slice at an end in memory.
 TUTTI_DEVICE unsigned char* memory_of(const BlockState& block, const End& end) {
-  const uint64_t offset = block.program.offsets[end.index + block.ahead.chunk] + block.ahead.done_bytes;
+  const uint32_t first = end.index - block.lane.first_offset;
+  const uint64_t offset = block.tables.offsets[first + block.ahead.chunk] + block.ahead.done_bytes;
   switch (end.kind) {
     case EndKind::kInput:
       // Nobody writes the input; one function serves both directions.
@@ -91,15 +94,15 @@ TUTTI_DEVICE unsigned char* memory_of(const BlockState& block, const End& end) {
   }
 }
 
-TUTTI_DEVICE bool is_link(const End& end) {
-  return end.kind == EndKind::kSend || end.kind == EndKind::kReceive;
+TUTTI_DEVICE bool is_link(EndKind kind) {
+  return kind == EndKind::kSend || kind == EndKind::kReceive;
 }
 
 /// Where the step copies a message in the receive buffer, and where a direct write has already put it.
 TUTTI_DEVICE unsigned char* output_of(const BlockState& block) {
   const Step& step = block.step;
   uint32_t i = 0;
-  const End* sinks = block.program.ends + step.first_end + step.source_count;
+  const End* sinks = ends_of(block, step) + step.source_count;
   while (i + 1u < step.sink_count && sinks[i].kind != EndKind::kOutput) ++i;
   return memory_of(block, sinks[i]);
 }
@@ -119,10 +122,10 @@ TUTTI_DEVICE uint64_t location_of(const Reach& reach, uint64_t offset, uint64_t 
 
 /// Slots that a message fills, and so the numbers that it takes: the number of the first slot is the
 /// message's own. A message that begins in one of the last slots goes on in spare slots behind them.
-TUTTI_DEVICE uint32_t slots_of(Carriage carriage, uint64_t bytes, uint32_t slot_bytes) {
+TUTTI_DEVICE uint16_t slots_of(Carriage carriage, uint64_t bytes, uint32_t slot_bytes) {
   uint32_t slots = 1;
   while (carriage == Carriage::kSlot && static_cast<uint64_t>(slots) * slot_bytes < bytes) ++slots;
-  return slots;
+  return static_cast<uint16_t>(slots);
 }
 
 /// The slices whose ends the scouts have at hand.
@@ -133,11 +136,11 @@ struct Outlook {
   uint32_t moving;         ///< number of the slice that moves; 0: none, and waits are long
 };
 
-/// The number that the next message takes on the end's link, of which `told` is the next one of all.
-TUTTI_DEVICE uint64_t next_number(const Outlook& outlook, const End& end, uint64_t told) {
+/// The number that the next message takes on the link of `ready`, of which `told` is the next one of all.
+TUTTI_DEVICE uint64_t next_number(const Outlook& outlook, const ReadyEnd& ready, uint64_t told) {
   for (uint32_t i = 0; i < outlook.untold; ++i) {
     const ReadyEnd& before = outlook.before[i];
-    if (before.end.kind == end.kind && before.end.index == end.index) return told + before.slots;
+    if (before.kind == ready.kind && before.link == ready.link) return told + before.slots;
   }
   return told;
 }
@@ -188,9 +191,10 @@ TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const Recv
   return address_of(link.registered, reference);
 }
 
-TUTTI_DEVICE void ready_source(BlockState& block, const Outlook& outlook, uint32_t item, const End& end) {
-  const RecvLink& link = block.program.receives[end.index];
-  const uint64_t number = next_number(outlook, end, link.next);
+TUTTI_DEVICE void ready_source(BlockState& block, const Outlook& outlook, uint32_t item) {
+  ReadyEnd& ready = outlook.ends[item];
+  const RecvLink& link = block.tables.receives[ready.link];
+  const uint64_t number = next_number(outlook, ready, link.next);
   const Cell& cell = link.cells[number & link.slot_mask];
   const uint32_t signature = block.signature ^ block.step.signature;
   const uint64_t expected = flag::make(number, signature, block.next.bytes);
@@ -200,7 +204,6 @@ TUTTI_DEVICE void ready_source(BlockState& block, const Outlook& outlook, uint32
     return (word & flag::kNumberMask) == (expected & flag::kNumberMask);
   });
   if (why != Stop::kNone) return miss(block, outlook, why, item);
-  ReadyEnd& ready = outlook.ends[item];
   ready.word = word;
   if ((word & flag::kAgreedMask) != expected) return miss(block, outlook, Stop::kMismatch, item);
   ready.carriage = flag::carriage(word);
@@ -215,7 +218,7 @@ TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& lin
   const Step& step = block.step;
   const uint64_t bytes = block.next.bytes;
   if (link.by_slot != 0 || step.refers == 0 || bytes < block.program.reference_bytes) return 0;
-  const End& end = block.program.ends[step.first_end + step.refer_end];
+  const End& end = ends_of(block, step)[step.refer_end];
   const auto address = reinterpret_cast<uint64_t>(memory_of(block, end));
   if (link.same_memory != 0) return address;
   const Part& part = block.part;
@@ -226,12 +229,12 @@ TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& lin
   return step.location != 0 ? step.location + block.ahead.done_bytes : 0;
 }
 
-TUTTI_DEVICE void ready_sink(BlockState& block, const Outlook& outlook, uint32_t item, const End& end) {
-  SendLink& link = block.program.sends[end.index];
-  const Step& step = block.step;
-  const uint64_t number = next_number(outlook, end, link.next);
-  const uint64_t bytes = block.next.bytes;
+TUTTI_DEVICE void ready_sink(BlockState& block, const Outlook& outlook, uint32_t item) {
   ReadyEnd& ready = outlook.ends[item];
+  SendLink& link = block.tables.sends[ready.link];
+  const Step& step = block.step;
+  const uint64_t number = next_number(outlook, ready, link.next);
+  const uint64_t bytes = block.next.bytes;
   ready.word = flag::make(number, block.signature ^ step.signature, bytes);
   ready.reference = reference_for(block, link);
   ready.carriage = bytes <= kInlineBytes && link.by_slot == 0 ? Carriage::kInline : Carriage::kSlot;
@@ -269,12 +272,13 @@ TUTTI_DEVICE void ready_ends(BlockState& block, const Outlook& outlook) {
   const Step& step = block.step;
   const uint32_t count = end_count(step);
   for (uint32_t item = scout_index(); item < count; item += scout_count()) {
-    const End end = block.program.ends[step.first_end + item];
-    outlook.ends[item].end = end;
+    const End end = ends_of(block, step)[item];
+    outlook.ends[item].kind = end.kind;
+    outlook.ends[item].link = link_of(block, end);
     if (end.kind == EndKind::kReceive) {
-      ready_source(block, outlook, item, end);
+      ready_source(block, outlook, item);
     } else if (end.kind == EndKind::kSend) {
-      ready_sink(block, outlook, item, end);
+      ready_sink(block, outlook, item);
     } else if (item < step.source_count) {
       block.next.sources[item] = memory_of(block, end);
     } else {
@@ -286,35 +290,41 @@ TUTTI_DEVICE void ready_ends(BlockState& block, const Outlook& outlook) {
 
 // ---- direct writes into the receivers' buffers --------------------------------------------------
 
-/// The address of the slice, `offset` bytes into the peer's exposed buffer; null while this rank cannot write
-/// there.
-TUTTI_DEVICE unsigned char* expose_buffer(const BlockState& block, const PeerExposedBuffer& peer,
-                                          uint64_t offset) {
+/// Looks whether exposed buffer `number`, from 1 on, is exposed in this call.
+TUTTI_DEVICE void learn_buffer(const BlockState& block, uint32_t number, KnownBuffer& known) {
+  known.of = 0;
+  const PeerExposedBuffer peer = block.program.exposed[number - 1];
   const ExposedBuffer& exposed = *peer.buffer;
-  if (device::load_acquire(&exposed.call) != block.call) return nullptr;
-  if (peer.registered == nullptr)
-    return reinterpret_cast<unsigned char*>(device::load_relaxed(&exposed.address)) + offset;
-  const Reach reach{.location = device::load_relaxed(&exposed.reach.location),
-                    .bytes = device::load_relaxed(&exposed.reach.bytes)};
-  const uint64_t location = location_of(reach, offset, block.next.bytes);
-  return location != 0 ? address_of(peer.registered, location) : nullptr;
+  if (device::load_acquire(&exposed.call) != block.call) return;
+  known.of = number;
+  if (peer.registered == nullptr) {
+    known.begin = reinterpret_cast<unsigned char*>(device::load_relaxed(&exposed.address));
+    known.bytes = UINT64_MAX;
+    return;
+  }
+  const uint64_t location = device::load_relaxed(&exposed.reach.location);
+  known.bytes = location != 0 ? device::load_relaxed(&exposed.reach.bytes) : 0;
+  if (location != 0) known.begin = address_of(peer.registered, location);
 }
 
 /// Sets the sinks of a direct write, the receivers' buffers and this rank's memory, and what is sent instead
 /// (one thread).
 TUTTI_DEVICE void choose_sinks(BlockState& block, ReadyEnd* ends) {
   const Step& step = block.step;
+  const unsigned char* const own = block.next.sinks[step.refer_end - step.source_count];
+  const auto offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
-    if (block.exposed[i] == nullptr) return;
+    if (block.exposed[i].of == 0 || offset + block.next.bytes > block.exposed[i].bytes) return;
   }
   uint32_t count = 0;
   for (uint32_t i = 0; i < step.sink_count; ++i) {
-    if (!is_link(ends[step.source_count + i].end)) block.next.sinks[count++] = block.next.sinks[i];
+    if (!is_link(ends[step.source_count + i].kind)) block.next.sinks[count++] = block.next.sinks[i];
   }
-  for (uint32_t i = 0; i < step.exposed_count; ++i) block.next.sinks[count++] = block.exposed[i];
+  for (uint32_t i = 0; i < step.exposed_count; ++i)
+    block.next.sinks[count++] = block.exposed[i].begin + offset;
   block.next.sink_count = count;
   for (uint32_t i = step.source_count; i < end_count(step); ++i) {
-    if (ends[i].end.kind != EndKind::kSend) continue;
+    if (ends[i].kind != EndKind::kSend) continue;
     ends[i].carriage = Carriage::kReference;
     ends[i].reference = kWrittenDirectly;
     ends[i].slots = 1;
@@ -324,18 +334,18 @@ TUTTI_DEVICE void choose_sinks(BlockState& block, ReadyEnd* ends) {
 /// Writes the result directly if all receivers expose their buffers in this call.
 TUTTI_DEVICE void write_directly(BlockState& block, ReadyEnd* ends) {
   const Step& step = block.step;
-  const unsigned char* const own = block.next.sinks[step.refer_end - step.source_count];
-  const auto offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
-  for (uint32_t i = scout_index(); i < step.exposed_count; i += scout_count())
-    block.exposed[i] = expose_buffer(block, block.program.exposed[step.first_exposed + i], offset);
+  for (uint32_t i = scout_index(); i < step.exposed_count; i += scout_count()) {
+    const uint32_t number = step.first_exposed + i + 1;
+    if (block.exposed[i].of != number) learn_buffer(block, number, block.exposed[i]);
+  }
   scouts_meet("the exposed buffers are known");
   if (scout_index() == 0) choose_sinks(block, ends);
   scouts_meet("the sinks are chosen");
 }
 
-/// A lane's tables stay in the device's memory.
-TUTTI_DEVICE void load_tables(BlockState& /*block*/) {}
-TUTTI_DEVICE void begin_tables(BlockState& /*block*/) {}
+/// The tables are the lane's (tables.cuh).
+TUTTI_DEVICE void load_ahead(BlockState& /*block*/) {}
+TUTTI_DEVICE void begin_call(BlockState& /*block*/) {}
 
 /// Exposes this rank's buffer. Every block does so before its first message, so that a message's reader finds
 /// the buffer exposed.
@@ -390,10 +400,10 @@ struct Told {
 /// The threads of a warp share a fence.
 TUTTI_DEVICE void tell_peers(const BlockState& block, const ReadyEnd* ends, const Told& told) {
   for (uint32_t item = scout_index(); item < told.end_count; item += scout_count()) {
-    const End end = ends[item].end;
+    const ReadyEnd& ready = ends[item];
     Notice notice = {nullptr, 0};
-    if (end.kind == EndKind::kSend) notice = commit(ends[item], block.program.sends[end.index]);
-    if (end.kind == EndKind::kReceive) notice = release(ends[item], block.program.receives[end.index]);
+    if (ready.kind == EndKind::kSend) notice = commit(ready, block.tables.sends[ready.link]);
+    if (ready.kind == EndKind::kReceive) notice = release(ready, block.tables.receives[ready.link]);
     if (notice.word == nullptr) continue;
     if (told.by_multicast) device::alias_fence();
     device::release_fence();
@@ -408,12 +418,12 @@ TUTTI_DEVICE void tell_peers(const BlockState& block, const ReadyEnd* ends, cons
 TUTTI_DEVICE void await_references(BlockState& block) {
   const bool refers = block.program.reference_bytes != UINT64_MAX;
   for (uint32_t s = scout_index(); s < block.lane.step_count; s += scout_count()) {
-    const Step& step = block.program.steps[block.lane.first_step + s];
+    const Step& step = block.tables.steps[s];
     if ((step.refers == 0 || !refers) && step.contributes == 0) continue;
     for (uint32_t m = 0; m < step.sink_count; ++m) {
-      const End end = block.program.ends[step.first_end + step.source_count + m];
+      const End end = ends_of(block, step)[step.source_count + m];
       if (end.kind != EndKind::kSend) continue;
-      const SendLink& link = block.program.sends[end.index];
+      const SendLink& link = block.tables.sends[link_of(block, end)];
       if (link.last_reference + link.slot_mask < link.limit) continue;  // true as well if none was ever sent
       const Stop why = wait_for(block, "references to come back", &link.credit->released, [&] {
         return device::load_acquire(&link.credit->released) >= link.last_reference;
@@ -485,8 +495,8 @@ TUTTI_DEVICE void look_ahead(BlockState& block) {
     }
     scouts_meet("the next slice is found");
     const Told next = {end_count(block.step), is_multicast(block.step)};
-    const Outlook outlook = {.ends = block.ends[count % 2],
-                             .before = block.ends[1 - count % 2],
+    const Outlook outlook = {.ends = ready_ends_of(block, count % 2),
+                             .before = ready_ends_of(block, 1 - count % 2),
                              .untold = before.end_count,
                              .moving = count};
     if (!pass_on(block, outlook, before)) break;
@@ -497,11 +507,12 @@ TUTTI_DEVICE void look_ahead(BlockState& block) {
   if (block.running == 0) await_references(block);
 }
 
-/// Moves what the scouts hand over, until nothing is left (the movers).
+/// Moves what the scouts hand over, until nothing is left (the movers). Then the scouts change no link any
+/// more.
 TUTTI_DEVICE void move_slices(BlockState& block) {
   for (uint32_t count = 1;; ++count) {
     device::meet<kReadyBarrier>(device::thread_count(), "the slice is ready");
-    if (block.moving == 0) return;
+    if (block.moving == 0) return store_links(block);
     move_slice(block.slice);
     device::meet<kMovedBarrier>(mover_count(), "the slice is moved");
     if (device::thread_index() == 0) device::store_release_shared(&block.moved, count);
@@ -530,22 +541,18 @@ TUTTI_DEVICE Obstacle find_obstacle(const BlockState& block) {
   const bool in_steps = block.running != 0;
   obstacle.lane = block.lane_index;
   obstacle.step = block.lane.first_step + (in_steps ? block.ahead.step : block.lane.step_count);
-  uint32_t index = block.step.first_end + item;
-  if (!in_steps) {
-    const Step& step = block.program.steps[block.lane.first_step + item / reduce::kMaxSinks];
-    index = step.first_end + step.source_count + item % reduce::kMaxSinks;
-  }
-  const End end = block.program.ends[index];
+  const Step& step = in_steps ? block.step : block.tables.steps[item / reduce::kMaxSinks];
+  const End end = ends_of(block, step)[in_steps ? item : step.source_count + item % reduce::kMaxSinks];
   if (end.kind == EndKind::kSend) {
     obstacle.sending = 1;
-    obstacle.peer = block.program.sends[end.index].peer;
+    obstacle.peer = block.tables.sends[link_of(block, end)].peer;
     return obstacle;
   }
-  const RecvLink& link = block.program.receives[end.index];
+  const RecvLink& link = block.tables.receives[link_of(block, end)];
   obstacle.peer = link.peer;
   if (why == Stop::kMismatch) {
     const uint32_t signature = block.signature ^ block.step.signature;
-    obstacle.word = block.ends[block.moved % 2][item].word;
+    obstacle.word = ready_ends_of(block, block.moved % 2)[item].word;
     obstacle.expected = flag::make(link.next, signature, block.next.bytes);
   }
   return obstacle;

@@ -34,23 +34,30 @@ enum class Stop : uint32_t {
   kAborted = 4,
 };
 
-inline constexpr uint32_t kMaxEnds = reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks;
-
-/// What is known of a slice's end, for use once the slice has moved.
-struct ReadyEnd {
-  End end;
-  uint64_t word;       ///< links: the flag word received, or to send
-  uint64_t reference;  ///< sent by reference: what tells the reader where the slice is
-  Carriage carriage;
-  uint32_t slots;  ///< links: numbers that the message takes
-};
-
 /// The slice that is made ready while the one before moves.
 struct NextSlice {
   uint64_t bytes;
   const unsigned char* sources[reduce::kMaxSources];
   unsigned char* sinks[reduce::kMaxSinks];
   uint32_t sink_count;
+};
+
+/// The lane's entries of the Program's tables (tables.cuh): copies in the block's room, or the tables
+/// themselves. Of links that are not copied, all of the Program's.
+struct Tables {
+  SendLink* sends;
+  RecvLink* receives;
+  const End* ends;
+  const uint64_t* chunk_bytes;
+  const uint64_t* offsets;
+  const Step* steps;
+};
+
+/// A peer's exposed buffer, which stays as it is for the call once it is exposed.
+struct KnownBuffer {
+  unsigned char* begin;
+  uint64_t bytes;  ///< that this rank reaches
+  uint32_t of;     ///< the buffer's number in Program::exposed, from 1 on; 0: nothing is known
 };
 
 /// A block's shared memory.
@@ -84,8 +91,9 @@ struct BlockState {
   Ring ring;
   Slice slice;  ///< moves
   NextSlice next;
-  ReadyEnd ends[2][kMaxEnds];  ///< of the slice that moves and of the next, in turn
-  unsigned char* exposed[reduce::kMaxSinks];
+  Tables tables;
+  KnownBuffer exposed[reduce::kMaxSinks];  ///< those of a step: the last one that writes directly
+  uint64_t room[kRoomBytes / sizeof(uint64_t)];
 };
 
 // ---- stopping -----------------------------------------------------------------------------------
@@ -399,14 +407,15 @@ TUTTI_DEVICE bool find_next_lane(BlockState& block) {
 }
 
 /// Runs the block's current lane until it is finished or stopped. The interpreter of `State` provides
-/// load_tables (all threads), begin_tables (one thread), begin_operation (one thread, in an operation's first
-/// round), run_lane (all threads; whether anything moved) and find_obstacle (one thread). `is_first`: of the
-/// block's lanes.
+/// load_ahead (all threads), load_tables (all threads, once the lane is known), begin_call (one thread),
+/// begin_operation (one thread, in an operation's first round), run_lane (all threads; whether anything
+/// moved) and find_obstacle (one thread). `is_first`: of the block's lanes.
 template <class State>
 TUTTI_DEVICE void pass_lane(State& block, bool is_first) {
   load_lane(block);
-  load_tables(block);
+  load_ahead(block);
   device::barrier("the lane is here");
+  load_tables(block);
   if (device::thread_index() == 0) {
     if (is_first) {
       // Both stay the same until this block has left its lanes.
@@ -414,7 +423,7 @@ TUTTI_DEVICE void pass_lane(State& block, bool is_first) {
       block.rounds = block.state.rounds / kRound;
     }
     begin_lane(block);
-    begin_tables(block);
+    begin_call(block);
     if (block.begins != 0 && why_stopped(block) == Stop::kNone) {
       if (block.lane_index == 0) device::store_relaxed(&block.program.signals->done, 0);
       begin_operation(block);

@@ -83,7 +83,7 @@ struct PeerExposedBuffer {
   const uint64_t* registered;  ///< as RecvLink::registered
 };
 
-enum class EndKind : uint32_t {
+enum class EndKind : uint8_t {
   kInput = 0,
   kOutput = 1,
   kScratch = 2,
@@ -94,7 +94,8 @@ enum class EndKind : uint32_t {
 
 struct End {
   EndKind kind;
-  uint32_t index;  ///< links: in Program::sends or receives; memory: its first entry in Program::offsets
+  uint16_t lane_link;  ///< links: their number among the lane's sends or receives
+  uint32_t index;      ///< links: in Program::sends or receives; memory: its first entry in Program::offsets
 };
 
 /// One step. Its chunks are entries first_chunk.. of Program::chunk_bytes; a step that is one piece (tutti's
@@ -124,12 +125,26 @@ struct Step {
   uint64_t location;  ///< messages: of the memory that is sent; 0: it is not registered
 };
 
-/// Rounds are a lane's own: each stripe of a call cuts its own messages.
+/// Rounds are a lane's own: each stripe of a call cuts its own messages. So are links: no two lanes of a
+/// Program name the same one. The lane's entries of a table lie together.
 struct Lane {
   uint32_t first_step;
   uint32_t step_count;  ///< 0: a rank that has nothing to do has one such lane
   uint32_t round_count;
+  uint32_t most_ends;    ///< of a step
   uint64_t round_bytes;  ///< UINT64_MAX where there is one round
+  uint32_t first_end;
+  uint32_t first_chunk;
+  uint32_t first_offset;
+  uint32_t first_link;  ///< in Program::links: the lane's sends, then its receives
+  /// Entries that the block copies into its room (slice.h): all of the lane's, or none where they do not fit.
+  /// Sends and receives go together.
+  uint32_t kept_sends;
+  uint32_t kept_receives;
+  uint32_t kept_ends;
+  uint32_t kept_chunks;
+  uint32_t kept_offsets;
+  uint32_t kept_steps;
 };
 
 /// What the operation computes with; see tutti::reduce::Job.
@@ -335,6 +350,7 @@ struct Program {
   const End* ends;
   const uint64_t* offsets;  ///< of memory ends, chunk by chunk, relative to the end's base
   const uint64_t* chunk_bytes;
+  const uint32_t* links;  ///< indices in `sends` and `receives`, lane by lane
   const Lane* lanes;
   const PeerExposedBuffer* exposed;
   const ShortLane* short_lanes;  ///< one a lane of a short call, which has no other tables; else null

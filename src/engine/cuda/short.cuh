@@ -38,7 +38,7 @@ struct ShortState : BlockState {
 // ---- beginning ----------------------------------------------------------------------------------
 
 /// Copies a lane's table at once, so that no step waits for the next step's entry.
-TUTTI_DEVICE void load_tables(ShortState& block) {
+TUTTI_DEVICE void load_ahead(ShortState& block) {
   const auto* from = reinterpret_cast<const Packet*>(block.program.short_lanes + block.lane_index);
   auto* to = reinterpret_cast<Packet*>(&block.table);
   for (uint32_t i = first_word(3 * kWarpThreads); i < block.program.short_bytes / sizeof(Packet);
@@ -55,7 +55,7 @@ TUTTI_DEVICE void begin_packets(ShortState& block) {
   block.mark = signature | block.epoch;
 }
 
-TUTTI_DEVICE void begin_tables(ShortState& block) {
+TUTTI_DEVICE void begin_call(ShortState& block) {
   begin_packets(block);
   const ShortLane& table = block.table;
   block.pushing = {.source_count = 1,
@@ -228,8 +228,9 @@ TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index
 
 // ---- a lane (see run_block) ---------------------------------------------------------------------
 
-/// A short call exposes no buffers.
+/// A short call exposes no buffers, and its table needs no lane.
 TUTTI_DEVICE void begin_operation(const ShortState& /*block*/) {}
+TUTTI_DEVICE void load_tables(const ShortState& /*block*/) {}
 
 TUTTI_DEVICE bool run_lane(ShortState& block) {
   const bool pushes = block.at.step == 0;

@@ -1,10 +1,11 @@
-// Slice: the bytes that a block moves at once.
+// Slice: the bytes that a block moves at once. And the room for what the block looks up to find the next one.
 #pragma once
 
 #include <cstdint>
 
 #include "engine/cuda/program.h"
 #include "reduce/reduce.h"
+#include "transports/ring.h"
 
 namespace tutti::cuda {
 
@@ -38,5 +39,24 @@ struct PacketData {
 struct Operands {
   PacketData sources[reduce::kMaxSources];
 };
+
+/// What is known of a slice's end, for use once the slice has moved.
+struct ReadyEnd {
+  uint64_t word;       ///< links: the flag word received, or to send
+  uint64_t reference;  ///< sent by reference: what tells the reader where the slice is
+  uint32_t link;       ///< in Tables::sends or receives
+  uint16_t slots;      ///< links: numbers that the message takes
+  EndKind kind;
+  Carriage carriage;
+};
+static_assert(flag::kMostSlots <= UINT16_MAX);
+
+inline constexpr uint32_t kMaxEnds = reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks;
+
+/// Of a block's room in shared memory: first the ready ends of two slices, then copies of the lane's sends,
+/// receives, ends, chunks, offsets and steps. A load from device memory takes most of a microsecond, and the
+/// acquiring loads of polls empty the first cache.
+inline constexpr uint32_t kRoomBytes = 8192;
+static_assert(2 * kMaxEnds * sizeof(ReadyEnd) <= kRoomBytes);
 
 }  // namespace tutti::cuda
