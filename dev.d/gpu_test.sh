@@ -18,11 +18,13 @@ SECONDS_A_ROW=120
 RESULTS=$(mktemp -d)
 trap 'rm -rf "$RESULTS"' EXIT
 
-# Tests that a real GPU can pass; the other tests need the fake driver.
+# Tests that a real GPU can pass; the other tests need the fake driver, its faults, or two devices.
 TESTS='DeviceTest.*:GroupTest.*:DeviceFailureTest.*:ProcessesTest.RanksOfSeveralProcessesShareADevice:PeerToPeerTest.AProgramsOwnMemoryIsSharedFromItsMiddle'
 TESTS+=':StagedTest.EveryCollectiveGivesItsResultOnOneDeviceAndInHostMemory:StagedTest.OperationsKeep*:StagedTest.ManyQueued*:StagedTest.Captured*'
 TESTS+=':StagedTest.APart*:StagedPiecesTest.*:StagedFailureTest.*'
 TESTS+='-StagedFailureTest.WhatTheDriver*:StagedPiecesTest.WhatTheDriver*:StagedFailureTest.NoPinned*:DeviceTest.RanksOfSeveralProcessesAndDevices:DeviceFailureTest.MoreRanksThanADeviceHasMemoryFor:DeviceFailureTest.AMachineWithoutADeviceSaysSo'
+TESTS+=':DeviceTest.RingsFollow*:DeviceTest.CommunicatorsComeAndGo*:DeviceFailureTest.AGroupThatFails*'
+TESTS+=':GroupTest.WhatTheDriver*:GroupTest.ARefusedGroup*:GroupTest.StreamsOfAGroup*'
 SMALL='ProcessesTest.RanksOfSeveralProcessesShareADevice'
 passed=0
 failed=0

@@ -326,10 +326,10 @@ TEST(CudaBindTest, ABlockKeepsOfItsLanesTablesWhatFits) {
   EXPECT_EQ(small.kept_sends, 1u) << "one link of many ends";
   EXPECT_EQ(small.kept_ends, 40u);
   EXPECT_EQ(small.kept_steps, 20u);
-  const cuda::Lane middle = lane_of(50);
-  EXPECT_EQ(middle.kept_offsets, 50u);
+  const cuda::Lane middle = lane_of(120);
+  EXPECT_EQ(middle.kept_offsets, 120u);
   EXPECT_EQ(middle.kept_steps, 0u);
-  const cuda::Lane large = lane_of(1000);
+  const cuda::Lane large = lane_of(2000);
   EXPECT_EQ(large.kept_sends, 1u);
   EXPECT_EQ(large.kept_ends + large.kept_chunks + large.kept_offsets + large.kept_steps, 0u);
 }

@@ -29,7 +29,7 @@ struct Options {
   uint64_t seed = 1;
   uint32_t preemption_period = 8;  ///< one in so many places where others may run they do; 0: never
   size_t stack_bytes = 128 << 10;
-  size_t shared_bytes = 16 << 10;  ///< of each block
+  size_t shared_bytes = 48 << 10;  ///< of each block, as CUDA allows
 };
 
 /// What a launch runs.
