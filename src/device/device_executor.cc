@@ -150,6 +150,7 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
   for (uint32_t index = 0; index < count; ++index)
     stripes.push_back(stripe_geometry(plan, request, {index, count}));
   if (shares_memory() && refers_always(plans, options.op)) {
+    options.slots = rank().shape().slots;  // a reference takes one
     options.slot_bytes = referenced_slice(largest_chunk(stripes));
     options.least_slice_bytes = options.slot_bytes;
   }
