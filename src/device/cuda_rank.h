@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,12 @@
 
 namespace tutti {
 
+/// Under MPS, processes run on a device at the same time. Of its `total` blocks those for the `on_device`
+/// ranks that are not `here`.
+constexpr uint32_t blocks_of_others(uint32_t total, uint32_t on_device, uint32_t here) {
+  return total - total * here / on_device;
+}
+
 /// Lends out blocks of a device, which ranks of this process may keep busy while they wait. A launch without
 /// lent blocks leaves the device and comes back.
 class BlockLender {
@@ -35,6 +42,8 @@ class BlockLender {
   explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
   uint32_t total() const { return total_; }
   uint32_t left() const { return left_.load(std::memory_order_relaxed); }
+  /// A third of what is left, in powers of two: so many communicators of a process get some.
+  uint32_t modest_share() const { return std::max(1u, std::bit_floor(left() / 3)); }
   /// Lends as many of `wanted` blocks as there are, at most 8 if not all, in powers of two. `others`: blocks
   /// that are left to other processes. Any thread.
   uint32_t lend_some(uint32_t wanted, uint32_t others = 0) {
@@ -274,7 +283,6 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   }
 
   Status borrow_blocks(std::span<const DevicePeer> ranks);
-  uint32_t blocks_of_others(uint32_t on_device, uint32_t here) const;
   Status connect_peer(uint32_t peer, const DevicePeer& theirs);
   uint64_t mailbox(uint32_t owner, uint32_t writer) const {
     return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + layout_.mailbox_at(writer);
@@ -312,6 +320,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint32_t borrowed_ = 0;
   uint32_t channels_ = 1;     ///< of the plan that is being bound
   bool takes_turns_ = false;  ///< lanes may take turns on fewer blocks; then the rank shares no launch
+  uint32_t others_ = 0;       ///< blocks that are left to other processes
   bool yields_ = false;       ///< launches soon leave the device to other processes
 
   DeviceHeap memory_;  ///< programs and scratch

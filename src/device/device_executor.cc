@@ -100,18 +100,22 @@ uint64_t DeviceExecutor::short_bytes(const Request& request) const {
   return rank().shape().short_bytes * bytes / cuda::kPacketDataBytes;
 }
 
-/// For messages. A plan may allow only shorter slices: see DeviceCut.
+/// Of messages by value. A plan may allow only shorter slices: see DeviceCut.
 BindOptions DeviceExecutor::bind_options() const {
   const DeviceShape& shape = rank().shape();
-  // All slices of messages travel by reference then.
-  const uint32_t slice = shares_memory() ? referenced_slice(UINT32_MAX)
-                                         : longest_slice(shape.slot_bytes * shape.slots_per_slice);
-  return {
-      .reproducible = options_.reproducible,
-      .reference_bytes = std::min(options_.config.reference_bytes, kDeviceReferenceBytes),
-      .slots = shape.slots / shape.slots_per_slice,
-      .slot_bytes = slice,
-      .least_slice_bytes = shares_memory() ? slice : std::min<uint64_t>(kLeastSliceBytes, shape.slot_bytes)};
+  return {.reproducible = options_.reproducible,
+          .reference_bytes = std::min(options_.config.reference_bytes, kDeviceReferenceBytes),
+          .slots = shape.slots / shape.slots_per_slice,
+          .slot_bytes = longest_slice(shape.slot_bytes * shape.slots_per_slice),
+          .least_slice_bytes = std::min<uint64_t>(kLeastSliceBytes, shape.slot_bytes)};
+}
+
+/// Of messages. Among ranks that share memory all but the shortest slices travel by reference.
+BindOptions DeviceExecutor::message_options() const {
+  BindOptions options = bind_options();
+  if (shares_memory()) options.slot_bytes = referenced_slice(UINT32_MAX);
+  if (shares_memory()) options.least_slice_bytes = options.slot_bytes;
+  return options;
 }
 
 /// Whether the call travels in packets: the choice table wants them and all ranks' plans allow them. All
@@ -150,9 +154,10 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
   for (uint32_t index = 0; index < count; ++index)
     stripes.push_back(stripe_geometry(plan, request, {index, count}));
   if (shares_memory() && refers_always(plans, options.op)) {
-    options.slots = rank().shape().slots;  // a reference takes one
-    options.slot_bytes = referenced_slice(largest_chunk(stripes));
-    options.least_slice_bytes = options.slot_bytes;
+    const DeviceCut referenced = cut.by_reference(rank().shape(), largest_chunk(stripes));
+    options.slots = referenced.slots;
+    options.slot_bytes = referenced.slice_bytes;
+    options.least_slice_bytes = referenced.slice_bytes;
   }
   DeviceMark mark{.word = call.word,
                   .count = call.shape.count,
@@ -252,7 +257,7 @@ Result<DeviceProgram*> DeviceExecutor::find_messages(DeviceMark mark) {
                are_equal(known->mark.messages, mark.messages);
       });
   if (found != message_programs_.end()) return found->get();
-  auto fresh = rank().bind_messages(bind_options(), std::move(mark));
+  auto fresh = rank().bind_messages(message_options(), std::move(mark));
   TUTTI_TRY(fresh.status());
   if (message_programs_.size() == kMostMessagePrograms) message_programs_.erase(message_programs_.begin());
   message_programs_.push_back(std::move(*fresh));

@@ -109,6 +109,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
 
   bool shares_memory() const;
   BindOptions bind_options() const;
+  BindOptions message_options() const;
   bool goes_by_packets(std::span<const Plan> plans, const BindRequest& request) const;
   std::vector<Plan> plans_of_all(const BoundCall& call, const BindRequest& request) const;
   DeviceOperation make_operation(DeviceProgram* program, const DeviceBuffers& buffers, DeviceStream stream);

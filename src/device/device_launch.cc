@@ -26,6 +26,8 @@ constexpr uint64_t kYieldingPolls = 100;
 // waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
 
+constexpr uint32_t kReportTries = 1'000'000;
+
 /// Loads a word that the device writes.
 template <class T>
 T load(const T& word) {
@@ -54,8 +56,9 @@ struct Left {
   static Left of(const cuda::Signals& signals) {
     std::array<uint64_t, cuda::kReportWords> words{};
     Left left;
+    // The words are on their way together. A device that dies between them must not keep its host here.
     bool same = false;
-    while (!same) {
+    for (uint32_t tries = 0; !same && tries < kReportTries; ++tries) {
       left.word = load(signals.left);
       const uint32_t number = cuda::report_slot(left.word);
       const auto& slot = signals.report[number];
@@ -186,7 +189,8 @@ bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const 
   const CudaProgram& program = *pending_.program;
   // Blocks lent to others may stay away until this launch ends. When a captured graph is launched, no block
   // may be left.
-  const uint32_t left = pending_.capture ? 0 : device_.lender->left();
+  const uint32_t free = device_.lender->left();
+  const uint32_t left = pending_.capture ? 0 : free - std::min(free, others_);
   const uint32_t room = std::min(device_.resident, left + 1 + shared.borrowed + borrowed_);
   // A part that waits for an unrelated stream could, through other ranks, wait for itself.
   const bool may_wait = pending_.stream == first.stream || (pending_.meets_all && first.meets_all);
@@ -237,7 +241,9 @@ Status CudaRank::queue(SharedLaunch& shared) {
   cuda::Launch& launch = shared.launch;
   launch.first = 1;
   launch.poll_limit = launch.stays != 0 && !shared.takes_turns ? kStayPolls : polls();
-  cuda::Grid grid{.blocks = shared.blocks, .threads = shared.threads, .cooperative = launch.part_count > 1};
+  // What stays must be on the device as a whole. Under MPS nobody knows what other processes keep of it.
+  const bool whole = launch.part_count > 1 || (launch.stays != 0 && context_.facts().is_shared);
+  cuda::Grid grid{.blocks = shared.blocks, .threads = shared.threads, .cooperative = whole};
   const cuda::Kernel& run = kernel(*pending_.program);
   Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   if (queued.code() == Code::kUnsupported && grid.cooperative) {

@@ -115,13 +115,6 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   return checked ? Status::ok() : refuse(checked);
 }
 
-/// Under MPS, processes run on the device at the same time: blocks for those of the `on_device` ranks that
-/// are not `here`.
-uint32_t CudaRank::blocks_of_others(uint32_t on_device, uint32_t here) const {
-  const uint32_t total = device_.lender->total();
-  return context_.facts().is_shared ? total - total * here / on_device : 0;
-}
-
 /// Decides how many blocks the rank's launches may keep while they wait. `ranks`: by rank.
 Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   uint32_t on_device = 0;
@@ -143,7 +136,9 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   // With one queue, a relaunch cannot pass work queued behind the launch. As with NCCL, all concurrent work
   // must fit on the device, or all ranks must queue it in the same order.
   if (queues == 1) blocks_ = std::max(1u, device_.resident / on_device);
-  const uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
+  uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
+  // Several ranks on a device are a trial, and take what there is; else other communicators will come.
+  if (here == 1) wanted = std::min(wanted, device_.lender->modest_share());
   // A rank alone waits for no peer, so its blocks need no room of their own.
   if (rank_count_ == 1) blocks_ = kMostBlocks;
   // Without MPS the device serves one process at a time: what waits for another process keeps it waiting. The
@@ -151,8 +146,10 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   const bool serves_others = on_device > here && !context_.facts().is_shared;
   const bool has_queue = here == 1 ? queues > 1 : queues >= kManyQueues;
   yields_ = serves_others && has_queue && devices_.yields();
-  const bool lends = rank_count_ > 1 && queues > 1 && !yields_;
-  if (lends) blocks_ = borrowed_ = device_.lender->lend_some(wanted, blocks_of_others(on_device, here));
+  const bool is_shared = context_.facts().is_shared;
+  const bool lends = rank_count_ > 1 && queues > 1 && !yields_ && !(is_shared && devices_.yields());
+  if (is_shared) others_ = blocks_of_others(device_.lender->total(), on_device, here);
+  if (lends) blocks_ = borrowed_ = device_.lender->lend_some(wanted, others_);
   return Status::ok();
 }
 

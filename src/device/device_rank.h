@@ -77,8 +77,9 @@ struct DeviceShape {
 /// turns: what is left over would take about as long as a turn.
 uint32_t longest_slice(uint32_t most_bytes);
 
-/// Whether every message of long slices is a reference where all ranks share a device's memory. A pure
-/// function of what the ranks agree on. `plans`: of all ranks.
+/// Whether long slices pay where all ranks share a device's memory: every message is a reference, no step
+/// relays what it receives (short slices make a pipeline of relays), and there is no scratch, which holds a
+/// round. A pure function of what the ranks agree on. `plans`: of all ranks.
 bool refers_always(std::span<const Plan> plans, ReduceOp op);
 /// The slice of a chunk that travels by reference: no slot bounds it, so the fewest slices of one length, in
 /// whole turns.
@@ -93,6 +94,8 @@ struct DeviceCut {
 
   /// `plans`: of all ranks.
   static DeviceCut of(std::span<const Plan> plans, const DeviceShape& shape);
+  /// The cut of a plan that refers_always, for chunks of at most so many bytes: a reference takes one slot.
+  DeviceCut by_reference(const DeviceShape& shape, uint64_t chunk_bytes) const;
 };
 
 /// Stripes of a call, at most `most`, with one block each for each lane. `multiprocessors`: of the smallest

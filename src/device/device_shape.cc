@@ -14,8 +14,9 @@ namespace {
 constexpr uint64_t kRingsBytes = 320ull << 20;
 constexpr uint32_t kMostStripes = 32;
 // While a block moves a slice it makes the next one ready and tells of the one before: polls, a fence and
-// barriers, 3 to 6 us (measured on an H200), the time in which a block copies 128 KiB. So a long slice is longer
-// than that. By value it fills four slots, and four such slices fit a ring.
+// barriers, 2.5 us on an H200, and 4 to 6 where it writes directly to others. A block copies 128 KiB
+// meanwhile, so a long slice is longer than that. By value it fills four slots, and four such slices fit a
+// ring.
 constexpr uint32_t kMostSlot = 65536;
 constexpr uint32_t kSlotsPerSlice = 4;
 // A rank's slots take less memory rather than have shorter slices, down to here.
@@ -95,13 +96,17 @@ uint32_t longest_slice(uint32_t most_bytes) {
 bool refers_always(std::span<const Plan> plans, ReduceOp op) {
   const auto is_link = [](const End& end) { return end.kind == EndKind::kLink; };
   for (const Plan& plan : plans) {
+    if (plan.scratch_chunks > 0 || is_multicast(plan)) return false;
     for (const Lane& lane : plan.lanes) {
       for (const Step& step : lane.steps) {
-        if (std::ranges::any_of(step.sinks, is_link) && !StepUse::of(plan, step, op).refers) return false;
+        if (!std::ranges::any_of(step.sinks, is_link)) continue;
+        const StepUse use = StepUse::of(plan, step, op);
+        const bool relays = use.copies && is_link(step.sources[0]);
+        if (relays || !use.refers) return false;
       }
     }
   }
-  return !std::ranges::any_of(plans, is_multicast);
+  return true;
 }
 
 uint32_t referenced_slice(uint64_t chunk_bytes) {
@@ -135,6 +140,13 @@ DeviceCut DeviceCut::of(std::span<const Plan> plans, const DeviceShape& shape) {
       std::clamp(std::bit_floor(ring_slots / 2 / std::max(1u, plans[0].slots_needed)), 1u, most);
   cut.slots = ring_slots / per_slice;
   cut.slice_bytes = longest_slice(per_slice * shape.slot_bytes);
+  return cut;
+}
+
+DeviceCut DeviceCut::by_reference(const DeviceShape& shape, uint64_t chunk_bytes) const {
+  DeviceCut cut = *this;
+  cut.slots = shape.slots;
+  cut.slice_bytes = referenced_slice(chunk_bytes);
   return cut;
 }
 

@@ -254,7 +254,7 @@ void call_one_by_one(Rank& rank, uint64_t awaited, bool is_only) {
 }
 
 // Goal: where another process is on the device, launches leave it and come back if the user says so and the
-// relaunch has a queue; else they stay, under MPS always.
+// relaunch has a queue; else they stay.
 TEST(ProcessesTest, LaunchesLeaveWhereTheyMay) {
   const struct {
     const char* queues;
@@ -262,7 +262,7 @@ TEST(ProcessesTest, LaunchesLeaveWhereTheyMay) {
     const char* mps;
     bool leaves;
   } cases[] = {{"32", "", "0", false}, {"8", "1", "0", true},  {"32", "1", "0", true},
-               {"1", "1", "0", false}, {"8", "0", "1", false}, {"32", "1", "1", false}};
+               {"1", "1", "0", false}, {"8", "0", "1", false}, {"32", "1", "1", true}};
   for (const auto& one : cases) {
     ClusterOptions options{.layout = {1, 1}, .create = false};
     options.environment = {{"CUDA_DEVICE_MAX_CONNECTIONS", one.queues}, {"FAKE_CUDA_MPS", one.mps}};

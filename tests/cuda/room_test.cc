@@ -3,9 +3,11 @@
 // stays.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "device/cuda_rank.h"
 #include "tests/cuda/cuda_place.h"
@@ -96,6 +98,18 @@ TEST(RoomTest, ALateCommunicatorGetsFewBlocksRatherThanNone) {
   lender.give_back(43);
   EXPECT_EQ(lender.lend_some(16), 16u);
   EXPECT_EQ(lender.lend_some(16, 20), 4u) << "other processes keep 20 of 27";
+  EXPECT_EQ(blocks_of_others(132, 2, 1), 66u);
+  EXPECT_EQ(blocks_of_others(132, 8, 8), 0u);
+}
+
+// A training job has a dozen communicators on a GPU; none may be left to launches that leave.
+TEST(RoomTest, ManyCommunicatorsOfAProcessGetBlocks) {
+  BlockLender lender(132);
+  std::vector<uint32_t> lent;
+  while (lender.left() > 0) lent.push_back(lender.lend_some(std::min(32u, lender.modest_share())));
+  ASSERT_GE(lent.size(), 12u);
+  EXPECT_EQ(lent[0], 32u);
+  EXPECT_EQ(lent[1], 32u);
 }
 
 // Ranks that failed and may still be needed by graphs are kept for good, but not the room that they had.

@@ -25,7 +25,7 @@ MOST_STACK = {"tutti_run": 32, "tutti_short": 96}
 # them, a lane and a launch the others: three of them let a table be loaded by all threads at once.
 MOST_BARRIERS = 20
 # Fences of release stores: one where an operation begins, one a slice, for all that it tells, the others at the end of
-# a launch, which passes none where it stays. Alias fences, of two instructions: one before a slice by multicast and one
+# a launch, which passes none where it stays and is done. Alias fences, of two instructions: one before a slice by multicast and one
 # behind it, by the threads of its ends. No other function has any.
 MOST_FENCES = {"MEMBAR.ALL.SYS": 6, "MEMBAR.ALL.GPU": 3, "MEMBAR.SC": 4}
 # Packets of 16 bytes that a thread has on their way in these bodies. Sums of fp8 have 5 to 8, averages of integers 2.

@@ -146,7 +146,19 @@ TEST(DeviceShapeTest, ReferencedSlicesAreFewAndAlike) {
   }
 }
 
-// Goal: a plan whose messages can all be references is told from one that sends what it has computed.
+// Goal: a long call of ranks that share memory is one round of two slices. Method: a stripe of 256 MiB, 2
+// ranks.
+TEST(DeviceShapeTest, ReferencesTakeOneSlotAndOneRound) {
+  const DeviceShape shape = DeviceShape::of(2);
+  const DeviceCut cut = DeviceCut{}.by_reference(shape, 4 * kMiB);
+  const Rounds rounds =
+      Rounds::of(4 * kMiB, cut.slots, 2, {.least = cut.slice_bytes, .most = cut.slice_bytes});
+  EXPECT_EQ(rounds.count, 1u);
+  EXPECT_EQ((4 * kMiB + rounds.slice_bytes - 1) / rounds.slice_bytes, 2u);
+}
+
+// Goal: a plan whose messages can all be references is told from one that sends what it has computed, or
+// relays.
 TEST(DeviceShapeTest, PlansThatReferAlwaysAreKnown) {
   const auto refers = [](Collective collective, const char* name, ReduceOp op) {
     const Algorithm* algorithm = find_algorithm(collective, name);
@@ -162,6 +174,7 @@ TEST(DeviceShapeTest, PlansThatReferAlwaysAreKnown) {
   EXPECT_TRUE(refers(Collective::kAllGather, "direct", ReduceOp::kSum));
   EXPECT_FALSE(refers(Collective::kAllReduce, "direct_two_shot", ReduceOp::kPremulSum))
       << "inputs are scaled";
+  EXPECT_FALSE(refers(Collective::kBroadcast, "chain", ReduceOp::kSum)) << "a pipeline of relays";
   EXPECT_FALSE(refers(Collective::kReduceScatter, "ring", ReduceOp::kSum))
       << "partial sums are in no user buffer";
 }

@@ -4,7 +4,7 @@
 //
 // Memory order. A release store of a flag publishes data and an acquire load sees it, between ranks and
 // between blocks, at system scope: data -> barrier -> release by one thread; acquire by one thread -> barrier
-// -> data. A thread with several flags to store makes one release_fence and then stores with store_fenced.
+// -> data. The threads of a warp that store flags make one release_fence and then store with store_fenced.
 // The thread sanitizer sees no fences: to it store_fenced is a release, and the simulator checks that the
 // fence is there. Polls acquire each time: a relaxed poll would need a second load, perhaps from another
 // device, once the flag is there. Data accesses are weak, but never use the read-only cache (ld.global.nc),
@@ -123,9 +123,6 @@ TUTTI_DEVICE void alias_fence() {
   asm volatile("fence.proxy.alias;" ::: "memory");
 }
 TUTTI_DEVICE void store_fenced(uint64_t* to, uint64_t value) {
-  store_relaxed(to, value);
-}
-TUTTI_DEVICE void store_fenced(uint32_t* to, uint32_t value) {
   store_relaxed(to, value);
 }
 /// Adds to a counter that the blocks of one device share, and returns the value before. Acquires and

@@ -343,7 +343,7 @@ TUTTI_DEVICE void write_directly(BlockState& block, ReadyEnd* ends) {
   scouts_meet("the sinks are chosen");
 }
 
-/// The tables are the lane's (tables.cuh).
+/// Only short calls load ahead.
 TUTTI_DEVICE void load_ahead(BlockState& /*block*/) {}
 TUTTI_DEVICE void begin_call(BlockState& /*block*/) {}
 

@@ -311,7 +311,8 @@ struct Signals {
   alignas(64) uint32_t done;
   /// device -> host: the launches, and rounds of launches that stay, that have left, counted in steps of 1 <<
   /// kRingBits, and in the low bits how the last one did (Ring): one word, so that the two belong together.
-  /// Written after its report's words, before `done`.
+  /// Written after its report's words and before `done`, but where an operation is done in a launch that
+  /// stays: then in any order.
   alignas(64) uint64_t left;
   /// device -> host: the counts of the LaunchReport of `left`, and the rest of it word by word, both in
   /// report_slot(left). The next launch or round writes the other slot, the one behind it this one again: who
