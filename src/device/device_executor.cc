@@ -113,8 +113,7 @@ BindOptions DeviceExecutor::bind_options() const {
 /// Of messages. Among ranks that share memory all but the shortest slices travel by reference.
 BindOptions DeviceExecutor::message_options() const {
   BindOptions options = bind_options();
-  if (shares_memory()) options.slot_bytes = referenced_slice(UINT32_MAX);
-  if (shares_memory()) options.least_slice_bytes = options.slot_bytes;
+  if (shares_memory()) options.least_slice_bytes = options.slot_bytes = referenced_slice(UINT32_MAX);
   return options;
 }
 

@@ -26,6 +26,7 @@ constexpr uint64_t kYieldingPolls = 100;
 // waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
 
+// Looks at a report until it is whole: half a second. It takes a microsecond where the device works.
 constexpr uint32_t kReportTries = 1'000'000;
 
 /// Loads a word that the device writes.
@@ -189,8 +190,8 @@ bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const 
   const CudaProgram& program = *pending_.program;
   // Blocks lent to others may stay away until this launch ends. When a captured graph is launched, no block
   // may be left.
-  const uint32_t free = device_.lender->left();
-  const uint32_t left = pending_.capture ? 0 : free - std::min(free, others_);
+  const uint32_t unlent = device_.lender->left();
+  const uint32_t left = pending_.capture ? 0 : unlent - std::min(unlent, others_);
   const uint32_t room = std::min(device_.resident, left + 1 + shared.borrowed + borrowed_);
   // A part that waits for an unrelated stream could, through other ranks, wait for itself.
   const bool may_wait = pending_.stream == first.stream || (pending_.meets_all && first.meets_all);

@@ -92,7 +92,7 @@ struct BlockState {
   Slice slice;  ///< moves
   NextSlice next;
   Tables tables;
-  KnownBuffer exposed[reduce::kMaxSinks];  ///< those of a step: the last one that writes directly
+  KnownBuffer exposed[reduce::kMaxSinks];  ///< of the last step that wrote directly
   uint64_t room[kRoomBytes / sizeof(uint64_t)];
 };
 
@@ -151,11 +151,13 @@ TUTTI_DEVICE uint32_t first_word(uint32_t first) {
                                          : device::thread_index() + threads - first;
 }
 
-/// Copies a table of whole words, each by a thread of its own from `first` on.
-TUTTI_DEVICE void copy_table(void* to, const void* from, uint32_t bytes, uint32_t first) {
-  const auto* const source = static_cast<const uint64_t*>(from);
-  auto* const target = static_cast<uint64_t*>(to);
-  for (uint32_t i = first_word(first); i < bytes / sizeof(uint64_t); i += device::thread_count())
+/// Copies a table word by word, each by a thread of its own from `first` on.
+template <class Table>
+TUTTI_DEVICE void copy_table(Table& to, const Table* from, uint32_t first) {
+  static_assert(sizeof(Table) % sizeof(uint64_t) == 0);
+  const auto* const source = reinterpret_cast<const uint64_t*>(from);
+  auto* const target = reinterpret_cast<uint64_t*>(&to);
+  for (uint32_t i = first_word(first); i < sizeof(Table) / sizeof(uint64_t); i += device::thread_count())
     target[i] = device::load_relaxed(source + i);
 }
 
@@ -170,16 +172,16 @@ TUTTI_DEVICE void begin_block(BlockState& block, const Launch& launch) {
     block.unfinished = 0;
   }
   device::barrier("the part is found");
-  copy_table(&block.program, block.part.program, sizeof(Program), 0);
+  copy_table<Program>(block.program, block.part.program, 0);
   device::barrier("the program is here");
 }
 
 /// Copies what the lane begins with (all threads).
 TUTTI_DEVICE void load_lane(BlockState& block) {
   const uint32_t lane = block.lane_index;
-  copy_table(&block.state, block.program.state, sizeof(RankState), 0);
-  copy_table(&block.at, block.program.positions + lane, sizeof(Position), kWarpThreads);
-  copy_table(&block.lane, block.program.lanes + lane, sizeof(Lane), 2 * kWarpThreads);
+  copy_table<RankState>(block.state, block.program.state, 0);
+  copy_table<Position>(block.at, block.program.positions + lane, kWarpThreads);
+  copy_table<Lane>(block.lane, block.program.lanes + lane, 2 * kWarpThreads);
 }
 
 /// Fills the shared memory for a lane (one thread).
