@@ -42,7 +42,7 @@ class BlockLender {
   explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
   uint32_t total() const { return total_; }
   uint32_t left() const { return left_.load(std::memory_order_relaxed); }
-  /// A third of what is left, in powers of two: so many communicators of a process get some.
+  /// At most a third of what is left, a power of two: later communicators of the process get blocks, too.
   uint32_t modest_share() const { return std::max(1u, std::bit_floor(left() / 3)); }
   /// Lends as many of `wanted` blocks as there are, at most 8 if not all, in powers of two. `others`: blocks
   /// that are left to other processes. Any thread.

@@ -26,7 +26,7 @@ constexpr uint64_t kYieldingPolls = 100;
 // waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
 
-// Looks at a report until it is whole: half a second. It takes a microsecond where the device works.
+// A report is whole within a microsecond. So many tries, half a second, are for a device that has died.
 constexpr uint32_t kReportTries = 1'000'000;
 
 /// Loads a word that the device writes.

@@ -137,7 +137,8 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   // must fit on the device, or all ranks must queue it in the same order.
   if (queues == 1) blocks_ = std::max(1u, device_.resident / on_device);
   uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
-  // Several ranks on a device are a trial, and take what there is; else other communicators will come.
+  // Several ranks of a process share all of a device. A rank alone there leaves blocks to later
+  // communicators.
   if (here == 1) wanted = std::min(wanted, device_.lender->modest_share());
   // A rank alone waits for no peer, so its blocks need no room of their own.
   if (rank_count_ == 1) blocks_ = kMostBlocks;
