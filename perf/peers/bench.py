@@ -137,10 +137,13 @@ class Field:
 
 
 def take_turn(field, collective, type_name, size, check, done, options):
-    """Measures every library once. Returns {library: answer}. `done`: the answers of earlier turns."""
+    """Measures every library once, each time another one first. Returns {library: answer}. `done`: the answers of
+    earlier turns."""
     oversubscribed = field.ranks > len(os.sched_getaffinity(0))
     answers = {}
-    for name in [name for name in field.jobs if name != jobs.FLOOR.name]:
+    names = [name for name in field.jobs if name != jobs.FLOOR.name]
+    first = len(done) % max(len(names), 1)
+    for name in names[first:] + names[:first]:
         if name == "gloo-bcube" and collective != "all_reduce":
             continue  # only its all_reduce has another algorithm
         if oversubscribed and any(turn.get(name, {"median_us": 0})["median_us"] > SLOW_CALL_US for turn in done):
