@@ -11,6 +11,7 @@
 
 #include "algorithms/choice.h"
 #include "algorithms/predict.h"
+#include "plan/packets.h"
 #include "tests/kernels/case.h"
 #include "tests/kernels/host_kernels.h"
 
@@ -38,7 +39,7 @@ bool suits_packets(const Algorithm& algorithm, uint32_t ranks) {
   const Request request{.collective = algorithm.collective, .rank_count = ranks, .block_bytes = 1000};
   if (!algorithm.supports(request, facts)) return false;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (!cuda::suits_packets(algorithm.make(request, facts, rank))) return false;
+    if (!tutti::suits_packets(algorithm.make(request, facts, rank))) return false;
   }
   return true;
 }
