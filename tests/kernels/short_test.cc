@@ -171,6 +171,25 @@ TEST(ShortCallsTest, PlansThatReduceTwiceOrReadWhatAStepHasWrittenDoNotSuitPacke
   EXPECT_TRUE(suits_packets(*find_algorithm(Collective::kBroadcast, "direct"), 4));
 }
 
+// A mailbox has room for the rounding of two messages from a rank to another.
+TEST(ShortCallsTest, PlansOfThreeMessagesToAPeerDoNotSuitPackets) {
+  const Request request{.collective = Collective::kAllGather, .rank_count = 2, .block_bytes = 100};
+  Plan plan = find_algorithm(Collective::kAllGather, "direct")->make(request, {.can_publish = false}, 0);
+  const auto sends = [](const Step& step) {
+    return std::ranges::any_of(step.sinks, [](const End& sink) { return sink.kind == EndKind::kLink; });
+  };
+  for (Lane& lane : plan.lanes) {
+    const auto send = std::ranges::find_if(lane.steps, sends);
+    if (send == lane.steps.end()) continue;
+    const Step again = *send;
+    EXPECT_TRUE(tutti::suits_packets(plan));
+    lane.steps.push_back(again);
+    EXPECT_TRUE(tutti::suits_packets(plan));
+    lane.steps.push_back(again);
+  }
+  EXPECT_FALSE(tutti::suits_packets(plan));
+}
+
 /// Packets of a mailbox's half that a rank's call with `stripes` stripes uses, of the fullest mailbox.
 uint64_t packets_used(const Algorithm& algorithm, const Request& request, uint32_t rank, uint32_t stripes) {
   const BindOptions options{.type = request.type};
