@@ -158,25 +158,6 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
   return {};
 }
 
-/// Bytes that a rank sends another by the algorithm's plans, before they are rounded: the most of any two.
-uint64_t most_bytes_to_a_peer(const Algorithm& algorithm, const Request& request, const Facts& facts) {
-  uint64_t most = 0;
-  for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
-    const Plan plan = algorithm.make(request, facts, rank);
-    std::vector<uint64_t> chunks(request.rank_count, 0);
-    for (const Lane& lane : plan.lanes) {
-      for (const Step& step : lane.steps) {
-        for (const End& sink : step.sinks) {
-          if (sink.kind == EndKind::kLink) chunks[sink.peer] += step.chunk_count;
-        }
-      }
-    }
-    const uint64_t chunk_bytes = (request.block_bytes + plan.chunks_per_block - 1) / plan.chunks_per_block;
-    most = std::max(most, std::ranges::max(chunks) * chunk_bytes);
-  }
-  return most;
-}
-
 bool holds(Condition condition, const Request& request, const Facts& facts, bool is_short) {
   switch (condition) {
     case Condition::kAny: return true;

@@ -21,14 +21,34 @@ struct PricedMachine {
   std::span<const uint32_t> places = {};  ///< as in SimulateOptions
 };
 
-struct Candidate {
+/// An algorithm, and how its messages travel: over links, or as packets of data and flag (plan/packets.h).
+struct Way {
   const Algorithm* algorithm = nullptr;
+  bool by_packets = false;
+
+  friend auto operator<=>(const Way&, const Way&) = default;
+};
+
+/// "direct_one_shot by packets".
+std::string name_of(const Way& way);
+
+/// All ways to serve the request. `packet_bytes_max`: that a rank can send another as packets in one call; 0:
+/// no packets.
+std::vector<Way> ways_of(const Request& request, const Facts& facts, uint64_t packet_bytes_max = 0);
+
+/// The most that a rank sends another by the algorithm's plans, before bytes are rounded.
+uint64_t most_bytes_to_a_peer(const Algorithm& algorithm, const Request& request, const Facts& facts);
+
+struct Candidate {
+  Way way;
   topology::Simulation simulation;
 };
 
 struct PredictOptions {
   std::vector<std::string> algorithms = {};  ///< only these; empty: all that serve the request
-  const Algorithm* first = nullptr;          ///< predicted before the others, so that those can stop early
+  uint64_t packet_bytes_max = 0;             ///< as in ways_of
+  std::span<const Way> ways = {};            ///< in place of ways_of; empty: that
+  Way first = {};                            ///< predicted before the others, so that those can stop early
   bool trace = false;
   /// A candidate that takes so many times the best time so far is not walked to its end.
   double hopeless = 100;

@@ -44,45 +44,74 @@ bool is_proved(const Request& request, const Facts& facts, const Algorithm& algo
       .is_ok();
 }
 
-ChoiceRow row_of(const Request& request, uint32_t size_class, const Algorithm& algorithm) {
+ChoiceRow row_of(const Request& request, uint32_t size_class, const Way& way) {
   return {.collective = request.collective,
           .ranks_min = request.rank_count,
           .ranks_max = request.rank_count,
           .bytes_min = least_bytes(size_class),
           .bytes_max = size_class >= 64 ? UINT64_MAX : (uint64_t{1} << size_class) - 1,
-          .condition = ChoiceRow::Condition::kAny,
-          .algorithm = std::string(algorithm.name),
+          .condition = way.by_packets ? ChoiceRow::Condition::kShort : ChoiceRow::Condition::kAny,
+          .algorithm = std::string(way.algorithm->name),
           .is_estimate = true};
+}
+
+double time_of(const Candidate& candidate) {
+  return candidate.simulation.microseconds;
 }
 
 }  // namespace
 
-const PricedRow& PricedChoice::choose(const Request& request, const Facts& facts, const Algorithm& by_table) {
-  const uint32_t size_class = class_of(request);
-  const uint32_t root = has_root(request.collective) ? request.root : 0;
-  const Key key{request.collective,      size_class,       root,     request.reproducible,
-                request.variable_counts, request.in_place, &by_table};
-  const auto known = rows_.find(key);
-  if (known != rows_.end()) return known->second;
-  return rows_.emplace(key, decide(request, facts, by_table, size_class)).first->second;
+TableChoice choose_by_table(const ChoiceTable& table, const Request& request, const Facts& facts,
+                            uint64_t packet_bytes_max) {
+  TableChoice choice;
+  choice.way.algorithm = table.choose(request, facts, &choice.row, packet_bytes_max);
+  if (choice.row >= table.rows().size()) return choice;
+  const ChoiceRow& row = table.rows()[choice.row];
+  choice.way.by_packets = row.condition == ChoiceRow::Condition::kShort;
+  choice.is_estimate = row.is_estimate;
+  return choice;
 }
 
-PricedRow PricedChoice::decide(Request request, const Facts& facts, const Algorithm& by_table,
-                               uint32_t size_class) const {
-  PricedRow result{
-      .row = row_of(request, size_class, by_table), .algorithm = &by_table, .by_table = &by_table};
+const PricedRow& PricedChoice::choose(const Request& request, const Facts& facts, Way by_table,
+                                      uint64_t packet_bytes_max) {
+  const uint32_t size_class = class_of(request);
+  const uint32_t root = has_root(request.collective) ? request.root : 0;
+  std::vector<Way> ways = ways_of(request, facts, packet_bytes_max);
+  // The table wants packets, but the plan does not suit them.
+  if (std::ranges::find(ways, by_table) == ways.end()) by_table.by_packets = false;
+  Key key{request.collective,      size_class,       root,     request.reproducible,
+          request.variable_counts, request.in_place, by_table, std::move(ways)};
+  const auto known = rows_.find(key);
+  if (known != rows_.end()) return known->second;
+  PricedRow row = decide(request, facts, by_table, std::get<std::vector<Way>>(key), size_class);
+  return rows_.emplace(std::move(key), std::move(row)).first->second;
+}
+
+PricedRow PricedChoice::decide(Request request, const Facts& facts, const Way& by_table,
+                               std::span<const Way> ways, uint32_t size_class) const {
+  PricedRow result{.row = row_of(request, size_class, by_table), .way = by_table, .by_table = by_table};
+  if (facts.can_multicast && machine_.routes.graph().of_kind(topology::NodeKind::kNvswitch).empty()) {
+    // A price knows what a switch reduces and stores to all, as long as the graph has that switch
+    // (topology/walk.cc). Without it (NVML is missing) the graph's links are not those that bytes take, so
+    // the table's row, by multicast or not, is better than such prices.
+    result.no_price = "the graph does not have the switch that multicasts";
+    return result;
+  }
   // The middle of the class, so that the decision does not depend on which of its sizes came first.
   const uint64_t least = least_bytes(size_class);
   request.block_bytes = block_bytes_of(request.collective, request.rank_count, least + least / 2);
   const auto candidates = predict(machine_, facts, request,
-                                  {.first = &by_table,
+                                  {.ways = ways,
+                                   .first = by_table,
                                    .hopeless = kHopeless,
                                    .repeated_slices = kRepeatedSlices,
                                    .steps_max = std::min(kStepsMax, kStepsTimesRanks / request.rank_count),
                                    .slices_max = kSlicesMax});
-  if (!candidates) return result;
-  const auto time_of = [](const Candidate& candidate) { return candidate.simulation.microseconds; };
-  const auto table = std::ranges::find(*candidates, &by_table, &Candidate::algorithm);
+  if (!candidates) {
+    result.no_price = std::string(candidates.status().text());
+    return result;
+  }
+  const auto table = std::ranges::find(*candidates, by_table, &Candidate::way);
   const Candidate* winner = table == candidates->end() ? nullptr : &*table;
   if (winner != nullptr) result.by_table_us = time_of(*winner);
   const bool knows_table = winner != nullptr && !winner->simulation.is_lower_bound;
@@ -91,19 +120,19 @@ PricedRow PricedChoice::decide(Request request, const Facts& facts, const Algori
     const bool is_faster = knows_table && !candidate.simulation.is_lower_bound &&
                            time_of(candidate) * kWorthAChange < time_of(*winner);
     if (!is_faster) break;
-    if (!is_proved(request, facts, *candidate.algorithm)) continue;
+    if (!is_proved(request, facts, *candidate.way.algorithm)) continue;
     winner = &candidate;
     break;
   }
   if (!knows_table) return result;
-  result.algorithm = winner->algorithm;
+  result.way = winner->way;
   result.price_us = time_of(*winner);
-  result.row.algorithm = std::string(winner->algorithm->name);
+  result.row = row_of(request, size_class, winner->way);
   if (!winner->simulation.busiest.empty()) result.limit = winner->simulation.busiest[0].what;
   for (const Candidate& candidate : *candidates) {
-    if (candidate.algorithm == winner->algorithm) continue;
-    if (result.next == nullptr || time_of(candidate) < result.next_us) {
-      result.next = candidate.algorithm;
+    if (candidate.way == winner->way) continue;
+    if (result.next.algorithm == nullptr || time_of(candidate) < result.next_us) {
+      result.next = candidate.way;
       result.next_us = time_of(candidate);
     }
   }
@@ -112,13 +141,16 @@ PricedRow PricedChoice::decide(Request request, const Facts& facts, const Algori
 
 std::string PricedChoice::print() const {
   std::string out;
-  for (const auto& [key, row] : rows_) {
-    out += print_row(row.row);
-    if (row.price_us > 0) out += format("  # %.2f us", row.price_us);
-    if (row.algorithm != row.by_table && row.price_us > 0) {
-      out += format(", %s %.2f us", std::string(row.by_table->name).c_str(), row.by_table_us);
+  // Rows of packets come first: they hold only for sizes that packets can carry.
+  for (const bool by_packets : {true, false}) {
+    for (const auto& [key, row] : rows_) {
+      if (row.way.by_packets != by_packets) continue;
+      out += print_row(row.row);
+      if (row.price_us > 0) out += format("  # %.2f us", row.price_us);
+      if (row.way != row.by_table && row.price_us > 0)
+        out += format(", %s %.2f us", name_of(row.by_table).c_str(), row.by_table_us);
+      out += "\n";
     }
-    out += "\n";
   }
   return out;
 }

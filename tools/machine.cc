@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/packets.h"
 #include "topology/file.h"
 #include "transports/tcp/tcp_transport.h"
 
@@ -12,10 +13,7 @@ namespace tutti::tool {
 using namespace topology;
 
 namespace {
-// As cuda::kMaxMulticastRanks, kMaxShortRanks and kMostShortBytes.
-constexpr uint32_t kMostMulticastRanks = 16;
-constexpr uint32_t kMostPacketRanks = 8;
-constexpr uint64_t kMostPacketBytes = 524288;
+constexpr uint32_t kMostMulticastRanks = 16;  // as cuda::kMaxMulticastRanks
 }  // namespace
 
 Result<Machine> Machine::load(const std::string& file, const std::string& description) {
@@ -40,10 +38,10 @@ uint32_t Machine::host_count(uint32_t rank_count) const {
   return routes_->host_of()[std::min<size_t>(rank_count, routes_->ranks().size()) - 1] + 1;
 }
 
-uint64_t Machine::packet_bytes_max(uint32_t rank_count) const {
-  const bool has_mail =
-      on_gpus() && rank_count > 1 && rank_count <= kMostPacketRanks && host_count(rank_count) == 1;
-  return has_mail ? kMostPacketBytes : 0;
+uint64_t Machine::packet_bytes_max(const Request& request) const {
+  const uint32_t ranks = request.rank_count;
+  const bool has_mail = on_gpus() && ranks > 1 && ranks <= kPacketRanksMax && host_count(ranks) == 1;
+  return has_mail ? tutti::packet_bytes_max(request) : 0;
 }
 
 RankCosts Machine::costs(uint32_t rank_count, uint32_t emulated_hosts) const {
@@ -61,7 +59,7 @@ Placement Machine::arrange(std::vector<uint32_t> places) const {
   const auto ranks = static_cast<uint32_t>(places.size());
   if (ranks > rank_count()) return {};
   if (!on_gpus()) return arrange_ranks(*routes_, std::move(places));
-  return host_count(ranks) == 1 && ranks > 2 ? arrange_devices(*routes_, std::move(places)) : Placement();
+  return host_count(ranks) == 1 ? arrange_devices(*routes_, std::move(places)) : Placement();
 }
 
 Facts Machine::facts(uint32_t rank_count, uint32_t emulated_hosts) {
@@ -80,7 +78,9 @@ Facts Machine::facts(uint32_t rank_count, uint32_t emulated_hosts) {
   facts.levels = placement->second.levels;
   facts.order = placement->second.order;
   facts.cores = routes_->hosts()[0].rank_count();
-  facts.slots = costs_.is_measured() ? usual_slots(rank_count) / 2 : costs_.slots;
+  facts.slots = costs_.is_measured() ? usual_slots(rank_count) / 2
+                : on_gpus()          ? costs_.slots / 2
+                                     : costs_.slots;
   facts.slot_bytes = costs(rank_count, emulated_hosts).slices.most;
   if (emulated_hosts == 1) return facts;
   auto& host_of = emulated_host_of_[{rank_count, emulated_hosts}];
@@ -118,7 +118,7 @@ void correct(Machine& machine, const Request& request, uint32_t emulated_hosts,
              std::vector<Candidate>& candidates) {
   for (Candidate& candidate : candidates) {
     const double factor = machine.corrections().factor(
-        {request.collective, request.rank_count, emulated_hosts, std::string(candidate.algorithm->name)},
+        {request.collective, request.rank_count, emulated_hosts, std::string(candidate.way.algorithm->name)},
         message_bytes(request),
         [&](const TriedCall& call, uint64_t bytes) { return predict_trial(machine, call, bytes); });
     candidate.simulation.microseconds *= factor;
@@ -137,15 +137,16 @@ Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
   return candidates;
 }
 
-Result<Candidate> predict_packets(Machine& machine, const Request& request, const Algorithm& algorithm) {
-  // A packet is 4/3 of its data.
-  Request packets = request;
-  packets.block_bytes = (request.block_bytes * 4 + 2) / 3;
-  auto found =
-      predict(PricedMachine{.routes = machine.routes(), .costs = packet_costs()},
-              machine.facts(request.rank_count), packets, {.algorithms = {std::string(algorithm.name)}});
-  TUTTI_TRY(found.status());
-  return std::move(found->front());
+LibraryChoice choice_of_library(Machine& machine, const Request& request) {
+  const Facts facts = machine.facts(request.rank_count);
+  const uint64_t packet_bytes = machine.packet_bytes_max(request);
+  LibraryChoice choice{.by_table = choose_by_table(ChoiceTable::built_in(), request, facts, packet_bytes)};
+  choice.way = choice.by_table.way;
+  choice.by_price = machine.on_gpus() && facts.host_count == 1 && choice.by_table.is_estimate;
+  if (!choice.by_price) return choice;
+  PricedChoice prices({.routes = machine.routes(), .costs = machine.costs(request.rank_count)});
+  choice.way = prices.choose(request, facts, choice.way, packet_bytes).way;
+  return choice;
 }
 
 double bus_factor(Collective collective, uint32_t rank_count) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "algorithms/predict.h"
+#include "algorithms/priced_choice.h"
 #include "core/result.h"
 #include "tools/corrections.h"
 #include "topology/graph.h"
@@ -36,7 +37,7 @@ class Machine {
   topology::RankCosts costs(uint32_t rank_count, uint32_t emulated_hosts = 1) const;
   bool on_gpus() const { return costs_.on_gpu(); }
   /// The most that a rank can send another in packets. 0: ranks send none.
-  uint64_t packet_bytes_max(uint32_t rank_count) const;
+  uint64_t packet_bytes_max(const Request& request) const;
   uint32_t rank_count() const { return static_cast<uint32_t>(routes_->ranks().size()); }
   uint32_t host_count(uint32_t rank_count) const;
   Corrections& corrections() { return corrections_; }
@@ -62,8 +63,15 @@ class Machine {
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
                                        const PredictOptions& options = {}, uint32_t emulated_hosts = 1);
 
-/// The predicted time of an algorithm whose messages travel as packets between the GPUs of a host.
-Result<Candidate> predict_packets(Machine& machine, const Request& request, const Algorithm& algorithm);
+/// What the library takes for a request on the machine's first ranks.
+struct LibraryChoice {
+  TableChoice by_table;  ///< of the built-in table
+  bool by_price = false;
+  Way way = {};  ///< as by_table, unless by_price
+};
+
+/// As Communicator::choose, for ranks on GPUs of one host. Of other ranks only what the table says.
+LibraryChoice choice_of_library(Machine& machine, const Request& request);
 
 /// Bus bandwidth over algorithm bandwidth, as nccl-tests define it.
 double bus_factor(Collective collective, uint32_t rank_count);

@@ -36,7 +36,7 @@ std::vector<const Algorithm*> rivals_of(std::span<const Candidate> candidates) {
   for (const Candidate& candidate : candidates) {
     if (rivals.empty() ||
         (!candidate.simulation.is_lower_bound && candidate.simulation.microseconds < most_us))
-      rivals.push_back(candidate.algorithm);
+      rivals.push_back(candidate.way.algorithm);
   }
   return rivals;
 }

@@ -162,6 +162,7 @@ Placement arrange_devices(const Routes& routes, std::vector<uint32_t> places) {
   std::vector<uint32_t> gpus;
   for (const uint32_t place : places) gpus.push_back(routes.ranks()[place]);
   Placement placement{.places = std::move(places)};
+  if (gpus.size() <= 2) return placement;
   HostRings rings = find_host_rings(routes.graph(), gpus);
   if (rings.bytes_per_s == 0) return placement;
   rings.rings.resize(std::min<size_t>(rings.rings.size(), kPlanChannels));
@@ -173,27 +174,26 @@ Placement arrange_devices(const Routes& routes, std::vector<uint32_t> places) {
   return placement;
 }
 
-Result<Placement> place_devices(const Graph& graph, std::span<const std::string> pci_addresses) {
+Result<Placement> place_devices(const Routes& routes, std::span<const std::string> pci_addresses) {
+  const Graph& graph = routes.graph();
   if (graph.of_kind(NodeKind::kHost).size() > 1)
     return Status(Code::kInvalidArgument, "the graph has several hosts, and the devices are in one");
-  const auto routes = Routes::of(graph, RanksAre::kGpus);
-  TUTTI_TRY(routes.status());
   std::vector<uint32_t> places;
   for (uint32_t rank = 0; rank < pci_addresses.size(); ++rank) {
     const auto is_its_gpu = [&](uint32_t node) {
       return graph.node(node).kind == NodeKind::kGpu &&
              pci_address(graph.node(node).bus_id) == pci_addresses[rank];
     };
-    const auto found = std::ranges::find_if(routes->ranks(), is_its_gpu);
-    if (pci_addresses[rank].empty() || found == routes->ranks().end()) {
+    const auto found = std::ranges::find_if(routes.ranks(), is_its_gpu);
+    if (pci_addresses[rank].empty() || found == routes.ranks().end()) {
       return Status(Code::kInvalidArgument,
                     format("rank %u's device %s is not in the graph", rank, pci_addresses[rank].c_str()));
     }
-    places.push_back(static_cast<uint32_t>(found - routes->ranks().begin()));
+    places.push_back(static_cast<uint32_t>(found - routes.ranks().begin()));
     if (std::ranges::count(places, places.back()) > 1)
       return Status(Code::kInvalidArgument, format("rank %u shares its device", rank));
   }
-  return arrange_devices(*routes, std::move(places));
+  return arrange_devices(routes, std::move(places));
 }
 
 std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of) {

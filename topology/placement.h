@@ -29,12 +29,13 @@ Result<Placement> place_ranks(const Routes& routes, std::span<const uint32_t> ho
 Placement arrange_ranks(const Routes& routes, std::vector<uint32_t> places);
 
 /// Ranks that stay at these GPUs, all of one host. Orders are the rings that the search finds on the links
-/// between them, as many as a plan may have. Without links between all of them there are no orders.
+/// between them, as many as a plan may have. Without links between all of them there are no orders, and two
+/// ranks need none.
 Placement arrange_devices(const Routes& routes, std::vector<uint32_t> places);
 
 /// The same, by PCI addresses. Errors: kInvalidArgument: the graph has several hosts, or no GPU at an
 /// address, or ranks share a GPU.
-Result<Placement> place_devices(const Graph& graph, std::span<const std::string> pci_addresses);
+Result<Placement> place_devices(const Routes& routes, std::span<const std::string> pci_addresses);
 
 /// Ranks host by host, rank 0 first; within a host in rank order. Empty if that is the order of the ranks.
 std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of);

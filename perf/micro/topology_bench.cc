@@ -12,6 +12,7 @@
 #include "algorithms/choice.h"
 #include "algorithms/predict.h"
 #include "comm/job_topology.h"
+#include "plan/packets.h"
 #include "topology/describe.h"
 #include "topology/job.h"
 #include "topology/slice_text.h"
@@ -77,6 +78,64 @@ void make_topology(benchmark::State& state) {
 }
 BENCHMARK(make_topology)->Arg(64)->Arg(1024)->Arg(16384)->Unit(benchmark::kMillisecond);
 
+/// Ranks on the devices of a server, each on its own.
+struct DeviceJob {
+  explicit DeviceJob(uint32_t ranks)
+      : graph(*topology::parse_description(format("%u gpus, nvswitch 371 GB/s, pcie 63 GB/s", ranks))) {
+    topology::GraphBuilder builder(graph);
+    for (const uint32_t gpu : graph.of_kind(topology::NodeKind::kGpu)) {
+      addresses.push_back(format("0000:%02zx:00.0", addresses.size() + 1));
+      builder.node(gpu).bus_id = addresses.back();
+    }
+    text = topology::print_graph(std::move(builder).finish());
+  }
+
+  std::shared_ptr<JobTopology> make(const char* why_no_prices = nullptr) const {
+    return *JobTopology::of_devices(*topology::parse_graph(text), "described", addresses, why_no_prices);
+  }
+
+  topology::Graph graph;
+  std::vector<std::string> addresses;
+  std::string text;
+};
+
+/// Ranks, whether there are prices.
+void make_device_topology(benchmark::State& state) {
+  const DeviceJob job(static_cast<uint32_t>(state.range(0)));
+  const char* const why = state.range(1) != 0 ? nullptr : "TUTTI_PRICES is 0";
+  for (auto _ : state) benchmark::DoNotOptimize(job.make(why));
+}
+BENCHMARK(make_device_topology)->Args({8, 0})->Args({8, 1})->Args({72, 1})->Unit(benchmark::kMillisecond);
+
+/// One shape of call between devices, for the first time: ranks, bytes.
+void choose_on_devices(benchmark::State& state) {
+  const auto ranks = static_cast<uint32_t>(state.range(0));
+  const DeviceJob job(ranks);
+  const Request request{.collective = Collective::kAllReduce,
+                        .rank_count = ranks,
+                        .block_bytes = static_cast<uint64_t>(state.range(1))};
+  const uint64_t packet_bytes = ranks <= kPacketRanksMax ? packet_bytes_max(request) : 0;
+  std::string chosen;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const auto topology = job.make();
+    state.ResumeTiming();
+    const Facts facts{.can_publish = false,
+                      .levels = topology->levels(),
+                      .order = topology->order(),
+                      .cores = ranks,
+                      .slots = 8,
+                      .slot_bytes = 65536};
+    const Way by_table = choose_by_table(ChoiceTable::built_in(), request, facts, packet_bytes).way;
+    chosen = name_of(topology->choose(request, facts, by_table, packet_bytes)->way);
+  }
+  state.SetLabel(chosen);
+}
+BENCHMARK(choose_on_devices)
+    ->ArgsProduct({{8, 72}, {8, 1 << 20, 256 << 20}})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(3);
+
 /// One shape of call, for the first time: ranks, bytes, whether the costs of slices are measured.
 void choose(benchmark::State& state, Collective collective) {
   const auto ranks = static_cast<uint32_t>(state.range(0));
@@ -91,7 +150,7 @@ void choose(benchmark::State& state, Collective collective) {
     state.ResumeTiming();
     const Facts facts = job.facts(*topology);
     const Algorithm* by_table = ChoiceTable::built_in().choose(request, facts);
-    chosen = topology->choose(request, facts, *by_table)->algorithm->name;
+    chosen = topology->choose(request, facts, {by_table})->way.algorithm->name;
   }
   state.SetLabel(chosen);
   state.counters["resident_mb"] = resident_mb();

@@ -123,23 +123,26 @@ std::shared_ptr<JobTopology> build(const TextExchange::Received& received,
   return std::make_shared<JobTopology>(options.host_of, "no graph: " + std::string(why.text()));
 }
 
-/// Without a usable graph, ranks on devices stand in their order. `why`: of why_no_graph.
+/// Without a usable graph, ranks on devices stand in their order. `why_no_prices`: may be null.
 std::shared_ptr<JobTopology> build_devices(const TextExchange::Received& received,
                                            const std::vector<RankFacts>& facts,
-                                           const TopologyOptions& options, const std::string& why) {
+                                           const TopologyOptions& options, const char* why_no_prices) {
   const uint32_t text = received.text_of[0];
-  if (text == TextExchange::kNone) return std::make_shared<JobTopology>(options.host_of, why);
-  const auto graph = topology::parse_graph(received.texts.at(text));
-  Status refused = graph.status();
-  if (graph) {
-    std::vector<std::string> addresses;
-    for (const RankFacts& theirs : facts) addresses.push_back(topology::pci_address(theirs.device.bus()));
-    auto job = JobTopology::of_devices(*graph, addresses);
-    if (job) return *job;
-    refused = job.status();
+  Status refused(Code::kUnsupported, received.notes[0]);
+  if (text != TextExchange::kNone) {
+    auto graph = topology::parse_graph(received.texts.at(text));
+    refused = graph.status();
+    if (graph) {
+      std::vector<std::string> addresses;
+      for (const RankFacts& theirs : facts) addresses.push_back(topology::pci_address(theirs.device.bus()));
+      auto job = JobTopology::of_devices(std::move(*graph), received.notes[0], addresses, why_no_prices);
+      if (job) return *job;
+      refused = job.status();
+    }
   }
+  const std::string why = why_no_prices == nullptr ? "" : std::string(why_no_prices) + ", and ";
   return std::make_shared<JobTopology>(options.host_of,
-                                       why + ", and no order: " + std::string(refused.text()));
+                                       why + "no graph of the devices: " + std::string(refused.text()));
 }
 
 /// Rank 0's measured rows, before the process's own table.
@@ -194,12 +197,16 @@ Result<TextExchange::Received> TextExchange::run(const Share& share, uint32_t ra
   return received;
 }
 
-const char* why_no_graph(const std::vector<RankFacts>& facts, const TopologyOptions& options,
-                         const Config& config, const ChoiceTable& table) {
+const char* why_no_prices(const std::vector<RankFacts>& facts, const TopologyOptions& options,
+                          const Config& config, const ChoiceTable& table) {
   if (!config.prices) return "TUTTI_PRICES is 0";
   if (std::ranges::none_of(table.rows(), &ChoiceRow::is_estimate)) return "the choice table has no estimates";
-  if (std::ranges::any_of(facts, [](const RankFacts& theirs) { return theirs.device.is_device != 0; }))
-    return "ranks on devices have no prices yet";
+  const auto is_on_device = [](const RankFacts& theirs) { return theirs.device.is_device != 0; };
+  if (std::ranges::any_of(facts, is_on_device)) {
+    return have_device_links(facts, options)
+               ? nullptr
+               : "on devices there are prices for ranks of one host, each on a device of its own";
+  }
   if (facts[0].names_topology != 0) return nullptr;
   if (options.host_count == 1 && facts.size() <= kMeasuredRanks)
     return "the table was measured for so few ranks of one host";
@@ -211,20 +218,20 @@ const char* why_no_graph(const std::vector<RankFacts>& facts, const TopologyOpti
 }
 
 bool have_device_links(const std::vector<RankFacts>& facts, const TopologyOptions& options) {
-  // Two ranks have one ring. Ranks that share a device have no links between them.
+  // Ranks that share a device have no links between them.
   std::set<std::string_view> addresses;
   for (const RankFacts& theirs : facts) {
     if (theirs.device.is_device == 0 || theirs.device.bus().empty()) return false;
     addresses.insert(theirs.device.bus());
   }
-  return options.host_count == 1 && facts.size() > 2 && addresses.size() == facts.size();
+  return options.host_count == 1 && facts.size() > 1 && addresses.size() == facts.size();
 }
 
 Result<std::shared_ptr<JobTopology>> agree_on_topology(Bootstrap& bootstrap, Process& process,
                                                        const std::vector<RankFacts>& facts,
                                                        const TopologyOptions& options) {
   const auto share = [&](std::span<const std::byte> blob) { return bootstrap.share(blob); };
-  const char* const why = why_no_graph(facts, options, process.config(), process.choice());
+  const char* const why = why_no_prices(facts, options, process.config(), process.choice());
   const auto leader = std::ranges::find(options.host_of, options.host_of[options.rank]);
   const bool is_leader = static_cast<uint32_t>(leader - options.host_of.begin()) == options.rank;
   const bool on_devices = have_device_links(facts, options);
@@ -256,9 +263,9 @@ Result<std::shared_ptr<JobTopology>> agree_on_topology(Bootstrap& bootstrap, Pro
   std::erase_if(shared.topologies, [](const auto& entry) { return entry.second.expired(); });
   auto& known = shared.topologies[bootstrap.id().nonce];
   if (auto job = known.lock()) return job;
-  auto job = why == nullptr ? build(graphs, facts, options)
-             : on_devices   ? build_devices(graphs, facts, options, why)
-                            : std::make_shared<JobTopology>(options.host_of, why);
+  auto job = on_devices       ? build_devices(graphs, facts, options, why)
+             : why == nullptr ? build(graphs, facts, options)
+                              : std::make_shared<JobTopology>(options.host_of, why);
   TUTTI_TRY(add_tuned(tables, process.choice(), *job));
   known = job;
   return job;

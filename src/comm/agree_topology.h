@@ -28,12 +28,12 @@ Result<std::shared_ptr<JobTopology>> agree_on_topology(Bootstrap& bootstrap, Pro
                                                        const std::vector<RankFacts>& facts,
                                                        const TopologyOptions& options);
 
-/// Why the ranks need no graph; null if they need one. Depends only on what all ranks know.
-const char* why_no_graph(const std::vector<RankFacts>& facts, const TopologyOptions& options,
-                         const Config& config, const ChoiceTable& table);
+/// Why the ranks have no prices; null if they need a graph for them. Depends only on what all ranks know.
+const char* why_no_prices(const std::vector<RankFacts>& facts, const TopologyOptions& options,
+                          const Config& config, const ChoiceTable& table);
 
-/// Whether the ranks are on devices of one host, which have links of their own. Depends only on what all
-/// ranks know.
+/// Whether the ranks are on devices of one host, each on its own: links join them, which rings follow even
+/// without prices. Depends only on what all ranks know.
 bool have_device_links(const std::vector<RankFacts>& facts, const TopologyOptions& options);
 
 /// How texts of several ranks travel: each exchange carries the next piece of each text.

@@ -244,8 +244,8 @@ void Communicator::choose_blocks() {
   } else if (can_gather && parts_->topology != nullptr) {
     const auto gains = [&](uint64_t bytes) {
       request.block_bytes = bytes;
-      const PricedRow* row = parts_->topology->choose(request, facts, by_messages);
-      if (row == nullptr || row->algorithm != &by_hosts) return false;
+      const PricedRow* row = parts_->topology->choose(request, facts, {&by_messages});
+      if (row == nullptr || row->way.algorithm != &by_hosts) return false;
       choice.priced = row;
       return true;
     };
@@ -299,6 +299,10 @@ const ChoiceTable& Communicator::choice_table() const {
   return agreed != nullptr ? *agreed : process_.choice();
 }
 
+bool Communicator::has_prices() const {
+  return parts_->topology != nullptr && parts_->topology->has_prices(device() != nullptr);
+}
+
 Status Communicator::choose(const Request& request, BoundCall& call) const {
   const Facts facts = parts_->executor->facts();
   const std::string& forced = parts_->options.algorithm;
@@ -309,18 +313,21 @@ Status Communicator::choose(const Request& request, BoundCall& call) const {
       return Status::ok();
     }
   }
-  const ChoiceTable& table = choice_table();
-  call.algorithm = table.choose(request, facts, &call.choice_row, parts_->executor->short_bytes(request));
-  if (call.algorithm == nullptr) {
+  const uint64_t packet_bytes = parts_->executor->short_bytes(request);
+  const TableChoice by_table = choose_by_table(choice_table(), request, facts, packet_bytes);
+  Way way = by_table.way;
+  if (way.algorithm == nullptr) {
     return {Code::kUnsupported,
             format("no algorithm serves %s on %u ranks",
                    std::string(collective_name(request.collective)).c_str(), rank_count())};
   }
-  const bool is_measured =
-      call.choice_row < table.rows().size() && !table.rows()[call.choice_row].is_estimate;
-  if (is_measured || parts_->topology == nullptr) return Status::ok();
-  call.priced = parts_->topology->choose(request, facts, *call.algorithm);
-  if (call.priced != nullptr) call.algorithm = call.priced->algorithm;
+  if (by_table.is_estimate && has_prices()) {
+    call.priced = parts_->topology->choose(request, facts, way, packet_bytes);
+    way = call.priced->way;
+  }
+  call.choice_row = by_table.row;
+  call.algorithm = way.algorithm;
+  call.wants_packets = way.by_packets;
   return Status::ok();
 }
 
@@ -365,9 +372,7 @@ Result<std::unique_ptr<BoundCall>> Communicator::bind(const Call& call) {
   bound.counts = call.blocks != nullptr ? counts_digest(call.blocks.get()) : call.shape.piece;
   bound.signature_seed = signature_seed(bound.word, call.shape.count, bound.counts);
   TUTTI_TRY(choose(request, bound));
-  const std::vector<ChoiceRow>& rows = choice_table().rows();
-  wanted.wants_packets =
-      bound.choice_row < rows.size() && rows[bound.choice_row].condition == ChoiceRow::Condition::kShort;
+  wanted.wants_packets = bound.wants_packets;
   bound.input_bytes = call.blocks != nullptr ? end_of(call.blocks->input)
                                              : bytes * input_blocks(request.collective, rank_count());
   bound.output_bytes = call.blocks != nullptr ? end_of(call.blocks->output)
@@ -381,16 +386,27 @@ void Communicator::forget_bound() {
   variable_.reset();
 }
 
-/// Where a row of the choice table comes from, and why no price stands against it.
-std::string Communicator::explain_row(uint32_t row) const {
+/// Why no price stands against an estimated row; empty: one does.
+std::string Communicator::why_no_price(const PricedRow* priced) const {
+  const JobTopology* topology = parts_->topology.get();
+  if (topology == nullptr) return "";
+  if (has_prices())
+    return priced == nullptr || priced->no_price.empty() ? ""
+                                                         : priced->no_price + ", on " + topology->about();
+  return topology->has_prices(true) ? "calls through host memory have no prices" : topology->about();
+}
+
+/// Where the row of the choice table comes from.
+std::string Communicator::explain_row(const BoundCall& call) const {
+  const uint32_t row = call.choice_row;
   std::string text = format("row %u of the choice table", row);
   const ChoiceTable& table = choice_table();
   const JobTopology* topology = parts_->topology.get();
   if (topology != nullptr && row < topology->tuned_rows()) return text + " (measured on this machine)";
   if (!process_.config().choice_file.empty()) return text + " (TUTTI_CHOICE_FILE)";
   if (row < table.rows().size() && !table.rows()[row].is_estimate) return text + " (measured)";
-  const bool has_prices = topology != nullptr && topology->has_prices();
-  return text + " (an estimate" + (topology != nullptr && !has_prices ? "; " + topology->about() : "") + ")";
+  const std::string why = why_no_price(call.priced);
+  return text + " (an estimate" + (why.empty() ? "" : "; " + why) + ")";
 }
 
 /// Of an algorithm that the user has named.
@@ -403,16 +419,17 @@ std::string Communicator::by_whom() const {
 std::string Communicator::explain_choice(const BoundCall& call) const {
   if (parts_->options.algorithm == call.algorithm->name) return by_whom();
   const PricedRow* priced = call.priced;
-  if (priced == nullptr || priced->price_us <= 0) return ", by " + explain_row(call.choice_row);
+  if (priced == nullptr || priced->price_us <= 0) return ", by " + explain_row(call);
   std::string text = format(", predicted %.2f us", priced->price_us);
-  const auto add = [&](const Algorithm& other, double us) {
-    text += format(", %s at least %.2f us", std::string(other.name).c_str(), us);
+  const auto add = [&](const Way& other, double us) {
+    text += format(", %s at least %.2f us", name_of(other).c_str(), us);
   };
-  if (priced->algorithm != priced->by_table) add(*priced->by_table, priced->by_table_us);
-  if (priced->next != nullptr && priced->next != priced->by_table) add(*priced->next, priced->next_us);
+  if (priced->way != priced->by_table) add(priced->by_table, priced->by_table_us);
+  if (priced->next.algorithm != nullptr && priced->next != priced->by_table)
+    add(priced->next, priced->next_us);
   if (!priced->limit.empty()) text += "; most is to do on " + priced->limit;
-  return text + (priced->algorithm == priced->by_table ? "; by price, as " : "; by price, in place of ") +
-         explain_row(call.choice_row) + ", on " + parts_->topology->about();
+  return text + (priced->way == priced->by_table ? "; by price, as " : "; by price, in place of ") +
+         explain_row(call) + ", on " + parts_->topology->about();
 }
 
 bool Communicator::goes_as_messages(const CallShape& shape) {

@@ -207,12 +207,15 @@ class Communicator {
   /// Becomes the last call. Errors: kUnsupported, kOutOfMemory.
   Result<BoundCall*> find_bound(const Call& call);
   Result<std::unique_ptr<BoundCall>> bind(const Call& call);
-  /// Sets the call's algorithm, row and priced row.
+  /// Sets the call's algorithm, row and priced row, and whether it wants packets.
   Status choose(const Request& request, BoundCall& call) const;
+  /// Of calls as the executor makes them: a device's, or a host's.
+  bool has_prices() const;
   /// The process's choice table, or rank 0's measured one.
   const ChoiceTable& choice_table() const;
   Request fixed_request(const CallShape& shape) const;
-  std::string explain_row(uint32_t row) const;
+  std::string explain_row(const BoundCall& call) const;
+  std::string why_no_price(const PricedRow* priced) const;
   std::string by_whom() const;
   std::string explain_choice(const BoundCall& call) const;
   Result<Price> price(const Algorithm& algorithm, const Request& request) const;

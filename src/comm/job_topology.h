@@ -30,9 +30,11 @@ class JobTopology {
   static Result<std::shared_ptr<JobTopology>> of(topology::Graph graph, const std::string& source,
                                                  std::span<const uint32_t> host_of,
                                                  std::span<const CpuSet> cpus, topology::RankCosts costs);
-  /// Ranks on devices of one host, by their PCI addresses. Errors: kInvalidArgument: of place_devices.
-  static Result<std::shared_ptr<JobTopology>> of_devices(const topology::Graph& graph,
-                                                         std::span<const std::string> pci_addresses);
+  /// Ranks on devices of one host, by their PCI addresses. `why_no_prices`: null if there are prices. Errors:
+  /// kInvalidArgument: of Routes::of and place_devices.
+  static Result<std::shared_ptr<JobTopology>> of_devices(topology::Graph graph, const std::string& source,
+                                                         std::span<const std::string> pci_addresses,
+                                                         const char* why_no_prices);
   JobTopology(const JobTopology&) = delete;
   JobTopology& operator=(const JobTopology&) = delete;
 
@@ -45,10 +47,14 @@ class JobTopology {
   uint32_t tuned_rows() const { return tuned_rows_; }
   /// Null: the process's choice table.
   const ChoiceTable* choice() const { return choice_ ? &*choice_ : nullptr; }
-  bool has_prices() const { return prices_.has_value(); }
+  /// Of calls that run on devices, or on cores.
+  bool has_prices(bool on_devices) const {
+    return prices_ && prices_->machine().costs.on_gpu() == on_devices;
+  }
 
-  /// Null if no prices are known. `by_table`: the choice table's algorithm. Any thread.
-  const PricedRow* choose(const Request& request, const Facts& facts, const Algorithm& by_table);
+  /// As PricedChoice::choose. Null if no prices are known. Any thread.
+  const PricedRow* choose(const Request& request, const Facts& facts, const Way& by_table,
+                          uint64_t packet_bytes_max = 0);
 
   /// Equal on all ranks.
   uint64_t digest() const { return digest_; }
@@ -59,6 +65,10 @@ class JobTopology {
 
  private:
   JobTopology() = default;
+  Status route(topology::Graph graph, topology::RanksAre ranks);
+  void take(topology::Placement placement);
+  std::string about_graph(const std::string& source) const;
+  void set_prices(const topology::RankCosts& costs);
   void add_placement_to_digest();
 
   std::string about_;

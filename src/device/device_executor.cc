@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "engine/cuda/bind.h"
+#include "plan/packets.h"
 
 namespace tutti {
 namespace {
@@ -96,8 +97,7 @@ Facts DeviceExecutor::facts() const {
 }
 
 uint64_t DeviceExecutor::short_bytes(const Request& request) const {
-  const uint64_t bytes = cuda::packet_data_bytes(reduces(request.collective), type_bytes(request.type));
-  return rank().shape().short_bytes * bytes / cuda::kPacketDataBytes;
+  return packet_bytes_max(request, rank().shape().short_bytes);
 }
 
 /// Of messages by value. A plan may allow only shorter slices: see DeviceCut.
@@ -120,7 +120,7 @@ BindOptions DeviceExecutor::message_options() const {
 /// Whether the call travels in packets: the choice table wants them and all ranks' plans allow them. All
 /// ranks agree.
 bool DeviceExecutor::goes_by_packets(std::span<const Plan> plans, const BindRequest& request) const {
-  return request.wants_packets && std::ranges::all_of(plans, cuda::suits_packets);
+  return request.wants_packets && std::ranges::all_of(plans, suits_packets);
 }
 
 std::vector<Plan> DeviceExecutor::plans_of_all(const BoundCall& call, const BindRequest& request) const {

@@ -196,7 +196,7 @@ class DeviceRank {
   /// `channels`: DeviceCut::channels. Drop the program before the rank. Errors: kOutOfMemory, kSystemError.
   virtual Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
                                          uint32_t channels, const BindOptions& options, DeviceMark mark) = 0;
-  /// For packets: all ranks' plans pass cuda::suits_packets, no rank sends another more than
+  /// For packets: all ranks' plans pass suits_packets, no rank sends another more than
   /// shape().short_bytes, `stripes` come from short_stripes().
   virtual Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
                                                const BindOptions& options, DeviceMark mark) = 0;

@@ -33,6 +33,7 @@ struct BoundCall {
   const Algorithm* algorithm = nullptr;
   uint32_t choice_row = UINT32_MAX;   ///< row of the choice table; UINT32_MAX: the caller named the algorithm
   const PricedRow* priced = nullptr;  ///< of the communicator's JobTopology; null: the table alone has chosen
+  bool wants_packets = false;         ///< as in BindRequest
   std::optional<Price> price;         ///< set by the first explain
 };
 

@@ -130,11 +130,11 @@ struct Job {
   const char* why(const Config& config = {}, uint32_t cores = 16) const {
     const TopologyOptions options{
         .host_of = host_of, .host_count = *std::ranges::max_element(host_of) + 1, .cores = cores};
-    return why_no_graph(facts, options, config, ChoiceTable::built_in());
+    return why_no_prices(facts, options, config, ChoiceTable::built_in());
   }
 };
 
-TEST(WhyNoGraphTest, OnlyRanksThatNeedAGraphGetOne) {
+TEST(WhyNoPricesTest, OnlyRanksThatNeedAGraphGetOne) {
   EXPECT_NE(Job({1, 1}, {0, 0}).why(), nullptr) << "measured";
   EXPECT_EQ(Job({1, 2}, {0, 1}).why(), nullptr) << "two hosts";
   EXPECT_NE(Job({1, 1}, {0, 1}).why(), nullptr) << "emulated hosts";
@@ -147,7 +147,30 @@ TEST(WhyNoGraphTest, OnlyRanksThatNeedAGraphGetOne) {
   no_prices.prices = false;
   EXPECT_NE(named.why(no_prices), nullptr);
   named.facts[1].device.is_device = 1;
-  EXPECT_NE(named.why(), nullptr) << "devices";
+  EXPECT_NE(named.why(), nullptr) << "a rank on a device beside one in host memory";
+}
+
+/// Ranks on devices with these addresses.
+Job on_devices(const std::vector<const char*>& addresses, const std::vector<uint32_t>& hosts) {
+  Job job(std::vector<uint64_t>(addresses.size(), 1), hosts);
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    DeviceIdentity& device = job.facts[rank].device;
+    device.is_device = 1;
+    std::string_view(addresses[rank]).copy(device.bus_id.data(), device.bus_id.size());
+  }
+  return job;
+}
+
+TEST(WhyNoPricesTest, RanksOnDevicesOfTheirOwnHavePrices) {
+  EXPECT_EQ(on_devices({"0000:01:00.0", "0000:02:00.0"}, {0, 0}).why(), nullptr);
+  EXPECT_EQ(on_devices({"0000:01:00.0", "0000:02:00.0"}, {0, 0}).why({}, 1), nullptr)
+      << "cores do not matter";
+  EXPECT_NE(on_devices({"0000:01:00.0", "0000:01:00.0"}, {0, 0}).why(), nullptr) << "a shared device";
+  EXPECT_NE(on_devices({"0000:01:00.0", ""}, {0, 0}).why(), nullptr) << "a device without an address";
+  EXPECT_NE(on_devices({"0000:01:00.0", "0000:02:00.0"}, {0, 1}).why(), nullptr) << "two hosts";
+  Config no_prices;
+  no_prices.prices = false;
+  EXPECT_NE(on_devices({"0000:01:00.0", "0000:02:00.0"}, {0, 0}).why(no_prices), nullptr);
 }
 
 class TopologyTest : public testing::Test {

@@ -6,9 +6,11 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -125,46 +127,115 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
   }
 }
 
-// Goal: rings follow the links between the devices, and give the right results. Method: four devices whose
-// links make a ring that is not the order of the ranks; the default choice, then rings.
-TEST(DeviceTest, RingsFollowTheLinksOfTheDevices) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tutti-devices-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::string text = "tutti topology 1\nhost h\n";
-  for (int i = 0; i < 4; ++i) text += format("gpu g%d in h bus 0000:%02x:00.0\n", i, i + 1);
-  for (const char* ends : {"g0 g2", "g2 g1", "g1 g3", "g3 g0"})
-    text += format("link %s nvlink 50 GB/s nvml 500 ns assumed\n", ends);
-  const std::string file = folder + "/links.topo";
-  std::ofstream(file) << text;
-  for (const char* algorithm : {"", "ring"}) {
+/// Ranks on four devices, each on its own, whose links a file describes.
+class LinkedDevicesTest : public testing::Test {
+ protected:
+  LinkedDevicesTest() { folder_ = mkdtemp(pattern_.data()); }
+  ~LinkedDevicesTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name) << text;
+    return folder_ + "/" + name;
+  }
+  /// `parts`: besides the GPUs g0 to g3. Returns the failures.
+  std::string run(const std::string& parts, const std::vector<std::pair<std::string, std::string>>& settings,
+                  const std::function<void(Rank& rank, CudaPlace& place)>& body) const {
+    std::string text = "tutti topology 1\nhost h\n";
+    for (int i = 0; i < 4; ++i) text += format("gpu g%d in h bus 0000:%02x:00.0\n", i, i + 1);
     ClusterOptions options = on_device(4, 4);
     options.create = false;
-    options.environment.insert(options.environment.end(), {{"FAKE_CUDA_DEVICES", "4"},
-                                                           {"TUTTI_TOPOLOGY_FILE", file},
-                                                           {"TUTTI_CACHE_DIR", folder},
-                                                           {"TUTTI_ALGORITHM", algorithm}});
-    const std::string failures = run_cluster(options, [&](Rank& rank) {
+    options.environment.insert(options.environment.end(),
+                               {{"FAKE_CUDA_DEVICES", "4"},
+                                {"TUTTI_TOPOLOGY_FILE", write("links.topo", text + parts)},
+                                {"TUTTI_CACHE_DIR", folder_}});
+    options.environment.insert(options.environment.end(), settings.begin(), settings.end());
+    return run_cluster(options, [&](Rank& rank) {
       tutti_config_t config = rank.config();
       config.device = TUTTI_CUDA_DEVICE(rank.rank());
       if (!rank.renew(config)) return;
       const auto place = CudaPlace::open(rank, rank.rank(), Order::kBlocking);
-      if (place == nullptr) return;
-      for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce}) {
-        Trial trial;
-        trial.kind = kind;
-        trial.count = thread_sanitized() ? 3'000 : 270'000;
-        trial.seed = kSeed;
-        run_trial(rank, trial, *place);
-      }
-      std::array<char, 2048> told{};
-      rank.expect_ok(tutti_comm_explain(rank.comm, told.data(), told.size()), "explain");
-      const std::string part =
-          *algorithm == '\0' ? "rings follow the links between the devices (2)" : "algorithm ring";
-      rank.expect_true(std::string(told.data()).find(part) != std::string::npos, told.data());
+      if (place != nullptr) body(rank, *place);
     });
-    EXPECT_EQ(failures, "") << "algorithm '" << algorithm << "'";
   }
-  std::filesystem::remove_all(folder);
+  /// Makes the call, checks its result, and expects these parts in what explain says.
+  static void expect(Rank& rank, CudaPlace& place, Kind kind, size_t count,
+                     std::initializer_list<const char*> parts) {
+    Trial trial;
+    trial.kind = kind;
+    trial.count = thread_sanitized() ? std::min<size_t>(count, 3'000) : count;
+    trial.seed = kSeed;
+    run_trial(rank, trial, place);
+    std::array<char, 2048> told{};
+    rank.expect_ok(tutti_comm_explain(rank.comm, told.data(), told.size()), "explain");
+    for (const char* part : parts)
+      rank.expect_true(std::string(told.data()).find(part) != std::string::npos,
+                       format("'%s' is not in: %s", part, told.data()));
+  }
+
+  std::string pattern_ = (std::filesystem::temp_directory_path() / "tutti-devices-XXXXXX").string();
+  std::string folder_;
+};
+
+// Goal: rings follow the links between the devices, and give the right results. Method: four devices whose
+// links make a ring that is not the order of the ranks; the default choice, then rings. No path joins all
+// pairs, so some algorithms have no price, and the table decides.
+TEST_F(LinkedDevicesTest, RingsFollowTheLinks) {
+  std::string links;
+  for (const char* ends : {"g0 g2", "g2 g1", "g1 g3", "g3 g0"})
+    links += format("link %s nvlink 50 GB/s nvml 500 ns assumed\n", ends);
+  for (const char* algorithm : {"", "ring"}) {
+    const char* const part =
+        *algorithm == '\0' ? "rings follow the links between the devices (2)" : "algorithm ring";
+    EXPECT_EQ(run(links, {{"TUTTI_ALGORITHM", algorithm}},
+                  [&](Rank& rank, CudaPlace& place) {
+                    for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce})
+                      expect(rank, place, kind, 270'000, {part});
+                  }),
+              "")
+        << "algorithm '" << algorithm << "'";
+  }
+}
+
+std::string switch_links(const char* speed) {
+  std::string parts = "nvswitch s in h\n";
+  for (int i = 0; i < 4; ++i) parts += format("link g%d s nvlink %s nvml 500 ns assumed\n", i, speed);
+  return parts;
+}
+
+// Goal: prices of the devices' links choose algorithms, and packets or links, and the results are right.
+// Method: one size, which packets carry over fast links only; a long call; every collective.
+TEST_F(LinkedDevicesTest, PricesChoose) {
+  if (thread_sanitized()) GTEST_SKIP() << "a call of this size takes minutes";
+  EXPECT_EQ(run(switch_links("371 GB/s"), {},
+                [](Rank& rank, CudaPlace& place) {
+                  expect(rank, place, Kind::kAllReduce, 2, {"by price", "by packets", "direct_one_shot"});
+                  expect(rank, place, Kind::kAllReduce, 70'000,
+                         {"algorithm direct_two_shot", "by price", "by packets", "a graph of 1 host"});
+                  for (uint64_t i = 0; i < kKindCount; ++i)
+                    run_trial(rank, Trial{.kind = static_cast<Kind>(i), .count = 300}, place);
+                }),
+            "");
+  EXPECT_EQ(run(switch_links("10 GB/s"), {},
+                [](Rank& rank, CudaPlace& place) {
+                  expect(rank, place, Kind::kAllReduce, 70'000, {"algorithm ring", "by price, in place of"});
+                }),
+            "");
+}
+
+TEST_F(LinkedDevicesTest, TheUsersRowsAndSettingsWin) {
+  const std::string links = switch_links("371 GB/s");
+  const std::string table = write("choice", "all_reduce * * any ring\n");
+  EXPECT_EQ(run(links, {{"TUTTI_CHOICE_FILE", table}},
+                [](Rank& rank, CudaPlace& place) {
+                  expect(rank, place, Kind::kAllReduce, 2, {"algorithm ring, by row 0", "TUTTI_CHOICE_FILE"});
+                }),
+            "");
+  EXPECT_EQ(run(links, {{"TUTTI_PRICES", "0"}},
+                [](Rank& rank, CudaPlace& place) {
+                  expect(rank, place, Kind::kAllReduce, 2,
+                         {"direct_one_shot, by row 2", "an estimate; TUTTI_PRICES is 0; rings follow"});
+                }),
+            "");
 }
 
 /// A captured all_reduce and a copy of its result.

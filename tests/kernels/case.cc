@@ -124,6 +124,8 @@ class Memory {
   Bytes expected_;
 };
 
+}  // namespace
+
 Facts facts_of(const Case& c) {
   return {.can_publish = false,
           .can_multicast = c.world.multicast,
@@ -131,8 +133,6 @@ Facts facts_of(const Case& c) {
           .slots = std::max(1u, c.world.shape.slots / c.slots_per_slice / 2),
           .slot_bytes = c.world.shape.slot_bytes};
 }
-
-}  // namespace
 
 std::string describe(const Case& c) {
   return format(

@@ -44,6 +44,8 @@ struct Case {
 };
 
 std::string describe(const Case& c);
+/// What its algorithm may rely on.
+Facts facts_of(const Case& c);
 /// Whether the algorithm serves the case with the slots that the links have.
 bool is_served(const Case& c);
 /// What a rank of the case runs.

@@ -11,6 +11,7 @@
 
 #include "algorithms/choice.h"
 #include "algorithms/predict.h"
+#include "plan/packets.h"
 #include "tests/kernels/case.h"
 #include "tests/kernels/host_kernels.h"
 
@@ -32,24 +33,24 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-/// Whether all ranks' plans of an algorithm can be bound for packets.
+/// Whether the price may choose packets for the request: all ranks' plans can be bound for them.
+bool suits_packets(const Algorithm& algorithm, const Request& request,
+                   const Facts& facts = {.can_publish = false}) {
+  return std::ranges::count(ways_of(request, facts, packet_bytes_max(request)), Way{&algorithm, true}) == 1;
+}
 bool suits_packets(const Algorithm& algorithm, uint32_t ranks) {
-  const Facts facts{.can_publish = false};
-  const Request request{.collective = algorithm.collective, .rank_count = ranks, .block_bytes = 1000};
-  if (!algorithm.supports(request, facts)) return false;
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (!cuda::suits_packets(algorithm.make(request, facts, rank))) return false;
-  }
-  return true;
+  return suits_packets(algorithm,
+                       {.collective = algorithm.collective, .rank_count = ranks, .block_bytes = 1000});
 }
 
-/// Those that the choice table names for short calls.
+/// Those that table or price may choose for short calls.
 std::vector<const Algorithm*> short_algorithms() {
   std::vector<const Algorithm*> all;
-  for (const ChoiceRow& row : ChoiceTable::built_in().rows()) {
-    const Algorithm* const algorithm = find_algorithm(row.collective, row.algorithm);
-    if (row.condition == ChoiceRow::Condition::kShort && std::ranges::count(all, algorithm) == 0)
-      all.push_back(algorithm);
+  for (const Algorithm& algorithm : algorithms()) {
+    bool suits = false;
+    for (uint32_t ranks = 2; ranks <= cuda::kMaxShortRanks; ++ranks)
+      suits = suits || suits_packets(algorithm, ranks);
+    if (suits) all.push_back(&algorithm);
   }
   return all;
 }
@@ -99,6 +100,7 @@ TEST_P(ShortTest, GivesWhatTheCollectiveIsDefinedToGive) {
         Draw draw(++seed);
         Case c = draw_call(*GetParam(), ranks, bytes, draw);
         c.world = draw_world(seed, draw);
+        if (!suits_packets(*GetParam(), c.request, facts_of(c))) continue;
         c.calls = 3;
         if (draw.below(4) == 0) {  // as where all blocks are resident
           c.world.poll_limit = UINT64_MAX;
@@ -149,8 +151,10 @@ TEST(ShortCallsTest, MessagesOfEveryTypeMayEndAnywhereInAPacket) {
 TEST(ShortCallsTest, EveryCollectiveHasAnAlgorithmThatSuitsPackets) {
   std::vector<bool> has(static_cast<size_t>(Collective::kSendRecv), true);
   std::vector<bool> is_named(has.size(), false);
-  for (const Algorithm* algorithm : short_algorithms()) {
-    const auto collective = static_cast<size_t>(algorithm->collective);
+  for (const ChoiceRow& row : ChoiceTable::built_in().rows()) {
+    if (row.condition != ChoiceRow::Condition::kShort) continue;
+    const Algorithm* const algorithm = find_algorithm(row.collective, row.algorithm);
+    const auto collective = static_cast<size_t>(row.collective);
     is_named[collective] = true;
     has[collective] = has[collective] && suits_packets(*algorithm, 2) && suits_packets(*algorithm, 8);
   }
@@ -165,6 +169,25 @@ TEST(ShortCallsTest, PlansThatReduceTwiceOrReadWhatAStepHasWrittenDoNotSuitPacke
   EXPECT_FALSE(suits_packets(*find_algorithm(Collective::kAllReduce, "direct_one_shot"), 9));
   EXPECT_TRUE(suits_packets(*find_algorithm(Collective::kAllReduce, "direct_two_shot"), 8));
   EXPECT_TRUE(suits_packets(*find_algorithm(Collective::kBroadcast, "direct"), 4));
+}
+
+// A mailbox has room for the rounding of two messages from a rank to another.
+TEST(ShortCallsTest, PlansOfThreeMessagesToAPeerDoNotSuitPackets) {
+  const Request request{.collective = Collective::kAllGather, .rank_count = 2, .block_bytes = 100};
+  Plan plan = find_algorithm(Collective::kAllGather, "direct")->make(request, {.can_publish = false}, 0);
+  const auto sends = [](const Step& step) {
+    return std::ranges::any_of(step.sinks, [](const End& sink) { return sink.kind == EndKind::kLink; });
+  };
+  for (Lane& lane : plan.lanes) {
+    const auto send = std::ranges::find_if(lane.steps, sends);
+    if (send == lane.steps.end()) continue;
+    const Step again = *send;
+    EXPECT_TRUE(tutti::suits_packets(plan));
+    lane.steps.push_back(again);
+    EXPECT_TRUE(tutti::suits_packets(plan));
+    lane.steps.push_back(again);
+  }
+  EXPECT_FALSE(tutti::suits_packets(plan));
 }
 
 /// Packets of a mailbox's half that a rank's call with `stripes` stripes uses, of the fullest mailbox.
@@ -226,6 +249,33 @@ TEST(ShortCallsTest, TheLongestCallsOfTheChoiceTableFitTheMailboxes) {
   }
 }
 
+// Goal: the same for whatever the price may send in packets. Method: calls whose fullest pair of ranks has
+// as many bytes as a mailbox takes.
+TEST(ShortCallsTest, TheLongestCallsThatSuitPacketsFitTheMailboxes) {
+  for (const Algorithm* algorithm : short_algorithms()) {
+    for (uint32_t ranks = 2; ranks <= cuda::kMaxShortRanks; ++ranks) {
+      for (const DataType type : {DataType::kUint8, DataType::kFloat64}) {
+        if (algorithm->collective == Collective::kBarrier || !suits_packets(*algorithm, ranks)) continue;
+        Request request{.collective = algorithm->collective,
+                        .rank_count = ranks,
+                        .block_bytes = cuda::kMostShortBytes,
+                        .type = type};
+        request.block_bytes = packet_bytes_max(request) * request.block_bytes /
+                              most_bytes_to_a_peer(*algorithm, request, {.can_publish = false}) / 8 * 8;
+        // Long messages may have several lanes.
+        if (!suits_packets(*algorithm, request)) continue;
+        uint64_t fullest = 0;
+        for (uint32_t stripes = 1; stripes <= cuda::kMaxShortLanes; ++stripes) {
+          for (const uint32_t rank : {0u, ranks - 1})
+            fullest = std::max(fullest, packets_used(*algorithm, request, rank, stripes));
+        }
+        EXPECT_LE(fullest, cuda::kMailPackets)
+            << collective_name(algorithm->collective) << " " << algorithm->name << ", " << ranks << " ranks";
+      }
+    }
+  }
+}
+
 /// Short and long calls in any order, of all collectives and roots, no rank waiting for the others to end.
 TEST(ShortCallsTest, RanksRunAheadThroughShortAndLongCalls) {
   const std::vector<const Algorithm*> algorithms = short_algorithms();
@@ -239,8 +289,8 @@ TEST(ShortCallsTest, RanksRunAheadThroughShortAndLongCalls) {
       const Algorithm& algorithm = *algorithms[draw.below(algorithms.size())];
       Case c = draw_call(algorithm, ranks, draw.pick(0u, 8u, 50u, 50u, 400u), draw);
       c.world = world;
-      c.by_packets = draw.below(4) != 0;
-      cases.push_back(c);
+      c.by_packets = draw.below(4) != 0 && suits_packets(algorithm, c.request, facts_of(c));
+      if (is_served(c)) cases.push_back(c);
     }
     ASSERT_EQ(run_in_sequence(cases), "") << "seed " << seed;
   }

@@ -201,8 +201,10 @@ def check_known_machines():
                               ("a100", "8K", r"8 x A100.*?\| 8 KiB \| ([^|]*)\|")):
         output, _ = run("explain", "all_reduce", "--device", device, "-s", size)
         predicted, algorithm, over_links = re.search(r"([\d.]+) us, (\w+) by packets; ([\d.]+) us", re.search(row, page, re.S).group(1)).groups()
-        assert re.search(rf"takes {algorithm} by packets \(row \d+\)\. It is predicted to take {predicted} us: ", output), output
-        fastest = re.search(r"([\d.]+) us +1\.00 x", output).group(1)
+        assert re.search(rf"\. By price the library takes {algorithm} by packets\. It is predicted to take {predicted} us: ", output), output
+        candidates = re.findall(r"^  (\w+(?: by packets)?) +([\d.]+) us +[\d.]+ x$", output, re.M)
+        assert candidates[0][0] == f"{algorithm} by packets", output
+        fastest = next(us for name, us in candidates if not name.endswith("by packets"))
         assert f"{float(fastest):.1f}" == over_links, output
     assert "Published: 370 GB/s at 1 GiB, NCCL, ring (nccl-tests issue 212)" in run("explain", "all_reduce", "--device", "h100")[0]
     assert "Published" not in run("explain", "all_gather", "--device", "h100")[0]

@@ -71,6 +71,12 @@ Graph linked_gpus(int gpus, const std::vector<std::pair<int, int>>& links) {
   return graph ? std::move(*graph) : Graph();
 }
 
+Result<Placement> place_devices(const Graph& graph, std::span<const std::string> pci_addresses) {
+  const auto routes = Routes::of(graph, RanksAre::kGpus);
+  TUTTI_TRY(routes.status());
+  return topology::place_devices(*routes, pci_addresses);
+}
+
 std::vector<std::string> addresses_of(const std::vector<int>& gpus) {
   std::vector<std::string> addresses;
   for (const int gpu : gpus) addresses.push_back(format("0000:%02x:00.0", gpu));

@@ -51,7 +51,7 @@ class Job {
   }
 
   const PricedRow& choose(Collective collective, uint64_t bytes, const char* by_table) {
-    return choice_.choose(request(collective, bytes), facts(), *find_algorithm(collective, by_table));
+    return choice_.choose(request(collective, bytes), facts(), {find_algorithm(collective, by_table)});
   }
   std::string print() const { return choice_.print(); }
 
@@ -74,10 +74,10 @@ constexpr const char* kFourHosts = "4 hosts x 8 cores, nic 10 Gbit/s";
 TEST(PricedChoiceTest, TheFastestByPriceTakesThePlaceOfASlowRow) {
   Job job(kFourHosts, blocks(4, 8));
   const PricedRow& row = job.choose(Collective::kAllReduce, 1024, "ring");
-  EXPECT_NE(row.algorithm->name, "ring");
-  EXPECT_EQ(row.by_table->name, "ring");
+  EXPECT_NE(row.way.algorithm->name, "ring");
+  EXPECT_EQ(row.by_table.algorithm->name, "ring");
   EXPECT_LT(row.price_us * 1.1, row.by_table_us);
-  EXPECT_EQ(row.row.algorithm, row.algorithm->name);
+  EXPECT_EQ(row.row.algorithm, row.way.algorithm->name);
   EXPECT_EQ(row.row.bytes_min, 1024u);
   EXPECT_EQ(row.row.bytes_max, 2047u);
   EXPECT_NE(row.limit, "");
@@ -87,9 +87,9 @@ TEST(PricedChoiceTest, TheTableStaysWhereThePriceDoesNotKnowBetter) {
   Job job(kFourHosts, blocks(4, 8));
   const PricedRow winner = job.choose(Collective::kAllReduce, 1024, "ring");
   const PricedRow& row =
-      job.choose(Collective::kAllReduce, 1024, std::string(winner.algorithm->name).c_str());
-  EXPECT_EQ(row.algorithm, winner.algorithm);
-  EXPECT_EQ(row.algorithm, row.by_table);
+      job.choose(Collective::kAllReduce, 1024, std::string(winner.way.algorithm->name).c_str());
+  EXPECT_EQ(row.way, winner.way);
+  EXPECT_EQ(row.way, row.by_table);
 }
 
 // Goal: a row is one decision: of the class, not of the size that came first, so ranks that make calls of
@@ -131,7 +131,7 @@ TEST(PricedChoiceTest, RowsAreRowsOfATable) {
   ASSERT_TRUE(table) << table.status().text() << job.print();
   EXPECT_EQ(table->rows().size(), 3u) << job.print();
   EXPECT_EQ(table->choose(job.request(Collective::kAllReduce, 1500), job.facts()),
-            job.choose(Collective::kAllReduce, 1024, "ring").algorithm);
+            job.choose(Collective::kAllReduce, 1024, "ring").way.algorithm);
 }
 
 // Goal: a rank of a job of 16,384 ranks chooses in less than a second and 100 MiB. The time is not asserted:
@@ -139,7 +139,7 @@ TEST(PricedChoiceTest, RowsAreRowsOfATable) {
 TEST(PricedChoiceTest, ManyRanksGetARow) {
   Job job("2048 hosts x 8 cores, nic 100 Gbit/s, fat tree 2:1", blocks(2048, 8));
   const PricedRow& row = job.choose(Collective::kAllReduce, 1 << 20, "recursive_halving_doubling");
-  EXPECT_NE(row.algorithm, nullptr);
+  EXPECT_NE(row.way.algorithm, nullptr);
 }
 
 TEST(ChoiceRowTest, APrintedRowIsReadBack) {

@@ -46,7 +46,7 @@ TEST(PricedTableTest, TheChoiceIsTheFastestAlgorithm) {
         const Algorithm* chosen = table.choose(request, at.facts(ranks[0]));
         const auto candidates = predict(at, request);
         ASSERT_TRUE(candidates);
-        const auto own = std::ranges::find(*candidates, chosen, &Candidate::algorithm);
+        const auto own = std::ranges::find(*candidates, Way{chosen}, &Candidate::way);
         ASSERT_NE(own, candidates->end()) << text << bytes;
         const double ratio = own->simulation.microseconds / candidates->front().simulation.microseconds;
         const bool was_priced = std::countr_zero(bytes) % 2 == 0;

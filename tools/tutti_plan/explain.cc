@@ -6,7 +6,6 @@
 #include <iostream>
 #include <utility>
 
-#include "algorithms/choice.h"
 #include "tools/flags.h"
 #include "tools/priced_table.h"
 #include "tools/tutti_plan/known_machines.h"
@@ -41,7 +40,7 @@ struct Options {
 };
 
 std::string name_of(const Candidate& candidate) {
-  return std::string(candidate.algorithm->name);
+  return tutti::name_of(candidate.way);
 }
 
 double time_of(const Simulation& simulation, std::initializer_list<Share::Kind> kinds) {
@@ -187,16 +186,6 @@ std::string bandwidths(const Request& request, std::span<const Candidate> candid
   return out;
 }
 
-/// What packets are predicted to gain.
-std::string packets_beside(Machine& machine, const Request& request, const Algorithm& algorithm,
-                           const Candidate& over_links) {
-  const auto packets = predict_packets(machine, request, algorithm);
-  if (!packets) return "\n";
-  const double us = packets->simulation.microseconds;
-  return format(" It is predicted to take %.1f us: %s over links takes %.2f times as long.\n", us,
-                name_of(over_links).c_str(), over_links.simulation.microseconds / us);
-}
-
 int run(Options& options) {
   const KnownMachine* const known = find_machine(options.device);
   if (!options.device.empty()) {
@@ -211,7 +200,10 @@ int run(Options& options) {
   if (known != nullptr && known->has_multicast) machine->set_multicast();
   const auto request = request_of(options, *machine);
   if (!request) return fail(kBadUsage, std::string(request.status().text()));
-  const auto candidates = predict(*machine, *request, {.algorithms = options.algorithms, .trace = true});
+  const auto candidates = predict(*machine, *request,
+                                  {.algorithms = options.algorithms,
+                                   .packet_bytes_max = machine->packet_bytes_max(*request),
+                                   .trace = true});
   if (!candidates) return fail(kRefused, std::string(candidates.status().text()));
   if (candidates->empty()) return fail(kRefused, "none of these algorithms serves the request");
   const std::string size = bytes_text(*parse_bytes(options.bytes));
@@ -220,7 +212,7 @@ int run(Options& options) {
                       machine->host_count(request->rank_count) == 1 ? "" : "s");
   if (machine->on_gpus())
     std::cout << "The costs of a step on a GPU are estimates (topology/rank_costs.cc).\n";
-  std::cout << explain(*request, *candidates) << explain_table(*machine, *request, *candidates);
+  std::cout << explain(*request, *candidates) << explain_library(*machine, *request, *candidates);
   if (known != nullptr)
     std::cout << bandwidths(*request, *candidates, *parse_bytes(options.bytes), *known, *machine);
   const auto shown = std::ranges::find(*candidates, options.shown, name_of);
@@ -245,7 +237,7 @@ std::string explain(const Request& request, std::span<const Candidate> candidate
   for (const Candidate& candidate : candidates) {
     const Simulation& of = candidate.simulation;
     out +=
-        format("  %-28s %s%10s  %6.2f x\n", name_of(candidate).c_str(), of.is_lower_bound ? "at least " : "",
+        format("  %-38s %s%10s  %6.2f x\n", name_of(candidate).c_str(), of.is_lower_bound ? "at least " : "",
                short_time(of.microseconds).c_str(), of.microseconds / winner.simulation.microseconds);
   }
   out += "\n" + name_of(winner) + " wins. Its longest chain of steps that wait for each other:\n";
@@ -266,26 +258,25 @@ std::string explain(const Request& request, std::span<const Candidate> candidate
   return out;
 }
 
-std::string explain_table(Machine& machine, const Request& request, std::span<const Candidate> candidates) {
-  const ChoiceTable& table = ChoiceTable::built_in();
-  uint32_t row = 0;
-  const Algorithm* taken = table.choose(request, machine.facts(request.rank_count), &row,
-                                        machine.packet_bytes_max(request.rank_count));
-  if (taken == nullptr) return "";
-  const bool by_packets =
-      row < table.rows().size() && table.rows()[row].condition == ChoiceRow::Condition::kShort;
-  std::string out = format("\nThe library's table takes %s%s (row %u).", std::string(taken->name).c_str(),
-                           by_packets ? " by packets" : "", row + 1);
-  if (by_packets) return out + packets_beside(machine, request, *taken, candidates.front());
-  for (const Candidate& candidate : candidates) {
-    if (candidate.algorithm != taken) continue;
-    const double ratio = candidate.simulation.microseconds / candidates.front().simulation.microseconds;
-    out += ratio < 1.005 ? " The prediction agrees.\n"
-                         : format(" It is predicted to take %.2f times as long as %s.\n", ratio,
-                                  name_of(candidates.front()).c_str());
-    return out;
+std::string explain_library(Machine& machine, const Request& request, std::span<const Candidate> candidates) {
+  const LibraryChoice choice = choice_of_library(machine, request);
+  if (choice.way.algorithm == nullptr) return "";
+  std::string out = format("\nThe library's table takes %s (row %u).",
+                           tutti::name_of(choice.by_table.way).c_str(), choice.by_table.row + 1);
+  if (choice.by_price) out += format(" By price the library takes %s.", tutti::name_of(choice.way).c_str());
+  const auto found = std::ranges::find(candidates, choice.way, &Candidate::way);
+  if (found == candidates.end()) return out + "\n";
+  const double us = found->simulation.microseconds;
+  const auto over_links = std::ranges::find(
+      candidates, false, [](const Candidate& candidate) { return candidate.way.by_packets; });
+  if (choice.way.by_packets && over_links != candidates.end()) {
+    return out + format(" It is predicted to take %.1f us: %s over links takes %.2f times as long.\n", us,
+                        name_of(*over_links).c_str(), over_links->simulation.microseconds / us);
   }
-  return out + "\n";
+  const double ratio = us / candidates.front().simulation.microseconds;
+  return out + (ratio < 1.005 ? " The prediction agrees.\n"
+                              : format(" It is predicted to take %.2f times as long as %s.\n", ratio,
+                                       name_of(candidates.front()).c_str()));
 }
 
 int run_table(int argc, char** argv) {

@@ -12,8 +12,8 @@ namespace tutti::tool {
 /// traced, the fastest first.
 std::string explain(const Request& request, std::span<const Candidate> candidates);
 
-/// What the library's table takes for the request, and what that costs.
-std::string explain_table(Machine& machine, const Request& request, std::span<const Candidate> candidates);
+/// What the library takes for the request, by its table and by price, and what that costs.
+std::string explain_library(Machine& machine, const Request& request, std::span<const Candidate> candidates);
 
 /// The commands "explain" and "table": argv from that word on. They return the exit status.
 int run_explain(int argc, char** argv);

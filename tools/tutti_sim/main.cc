@@ -54,7 +54,7 @@ std::vector<std::string> names_of(Collective collective, const std::vector<Row>&
   for (const Algorithm& algorithm : algorithms()) {
     const auto occurs = [&](const Row& row) {
       return std::ranges::any_of(row.candidates,
-                                 [&](const Candidate& c) { return c.algorithm == &algorithm; });
+                                 [&](const Candidate& c) { return c.way.algorithm == &algorithm; });
     };
     if (algorithm.collective == collective && std::ranges::any_of(rows, occurs))
       names.emplace_back(algorithm.name);
@@ -64,7 +64,7 @@ std::vector<std::string> names_of(Collective collective, const std::vector<Row>&
 
 const Candidate* find(const Row& row, const std::string& name) {
   for (const Candidate& candidate : row.candidates) {
-    if (candidate.algorithm->name == name) return &candidate;
+    if (candidate.way.algorithm->name == name) return &candidate;
   }
   return nullptr;
 }
@@ -90,7 +90,7 @@ void print_table(Collective collective, const std::vector<Row>& rows) {
     const Candidate& best = row.candidates.front();
     const double bus = static_cast<double>(row.bytes) * bus_factor(collective, row.ranks) /
                        best.simulation.microseconds / 1000;
-    std::cout << format("  %-28s %10.3f\n", std::string(best.algorithm->name).c_str(), bus) << std::flush;
+    std::cout << format("  %-28s %10.3f\n", std::string(best.way.algorithm->name).c_str(), bus) << std::flush;
   }
 }
 

@@ -149,7 +149,7 @@ class Comparison {
     const auto candidates = predict(machine_, request, {.repeated_slices = kRepeatedSlices}, group.hosts);
     TUTTI_TRY(candidates.status());
     for (const Candidate& candidate : *candidates) {
-      const auto time = times.find(std::string(candidate.algorithm->name));
+      const auto time = times.find(std::string(candidate.way.algorithm->name));
       if (time == times.end() || candidate.simulation.is_lower_bound) continue;
       add_point(group, bytes, candidate, middle(time->second), score);
     }
@@ -165,7 +165,7 @@ class Comparison {
         choices.add(cost_of(std::string(algorithm->name), times));
     };
     add(score.by_table, by_table);
-    add(score.by_price, prices.choose(request, facts, *by_table).algorithm);
+    add(score.by_price, prices.choose(request, facts, {by_table}).way.algorithm);
     add(score.by_kept, options_.kept.choose(request, facts));
     return Status::ok();
   }
@@ -179,8 +179,8 @@ class Comparison {
     if (!options_.details) return;
     lines_ += format("%-14s %2u %9llu %-26s predicted %10.2f measured %10.2f ratio %.2f\n",
                      std::string(collective_name(group.collective)).c_str(), group.ranks,
-                     static_cast<unsigned long long>(bytes), std::string(candidate.algorithm->name).c_str(),
-                     predicted_us, us, ratio);
+                     static_cast<unsigned long long>(bytes),
+                     std::string(candidate.way.algorithm->name).c_str(), predicted_us, us, ratio);
   }
 
   const Samples& samples_;

@@ -89,12 +89,9 @@ struct MailLink {
   uint64_t in = 0;   ///< the peer writes there
 };
 
-/// Whether a plan suits short calls: 2 to kMaxShortRanks ranks, which send inputs, or what they make of
-/// messages, straight on. All ranks' plans must pass.
-bool suits_packets(const Plan& plan);
-
-/// Binds such a plan for a short call, a lane per stripe, at most kMaxShortLanes. All stripes together move
-/// at most kMostShortBytes from a rank to another. `mail`: by rank, with the rank itself.
+/// Binds a plan that suits packets (plan/packets.h) for a short call, a lane per stripe, at most
+/// kMaxShortLanes. All stripes together move at most kMostShortBytes from a rank to another. `mail`: by rank,
+/// with the rank itself.
 Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
                  std::span<const MailLink> mail);
 

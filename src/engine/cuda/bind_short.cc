@@ -6,9 +6,15 @@
 
 #include "engine/cuda/bind.h"
 #include "engine/cut.h"
+#include "plan/packets.h"
 
 namespace tutti::cuda {
 namespace {
+
+static_assert(kPacketRanksMax == kMaxShortRanks && kMailboxDataBytes == kMostShortBytes &&
+              kPacketStepsMax == kMaxShortSteps && kPacketEndsMax == kMaxShortEnds);
+static_assert(kWholePacketBytes == kPacketBytes && data_of_packet(true, 8) == packet_data_bytes(true, 8) &&
+              data_of_packet(true, 4) == packet_data_bytes(true, 4));
 
 // A call of few packets still has a table of some 60 packets, which its block loads at once (32 threads
 // took 6.5 us for 350 packets on an H200).
@@ -19,35 +25,6 @@ bool is_link(const tutti::End& end) {
 }
 bool reads_links(const tutti::Step& step) {
   return std::any_of(step.sources.begin(), step.sources.end(), is_link);
-}
-
-bool sends(const tutti::Step& step) {
-  return std::any_of(step.sinks.begin(), step.sinks.end(), is_link);
-}
-
-/// Such a step copies the input, or combines messages and input. It reads nothing that another step has
-/// written to memory.
-bool suits_packets(const tutti::Step& step) {
-  if (step.chunk_count != 1 || step.sources.size() + step.sinks.size() > kMaxShortEnds) return false;
-  if (!reads_links(step) && step.sources.size() != 1) return false;
-  for (const tutti::End& source : step.sources) {
-    if (!is_link(source) && source.kind != tutti::EndKind::kInput) return false;
-  }
-  return std::all_of(step.sinks.begin(), step.sinks.end(), [&](const tutti::End& sink) {
-    return sink.kind == tutti::EndKind::kOutput || is_link(sink);
-  });
-}
-
-/// Entries of ShortLane::steps that a lane's steps take, with greetings.
-size_t short_steps(const Plan& plan) {
-  size_t count = 2;
-  for (const tutti::Lane& lane : plan.lanes) {
-    for (const tutti::Step& step : lane.steps) {
-      const auto inputs = std::ranges::count(step.sources, tutti::EndKind::kInput, &tutti::End::kind);
-      count += 1 + (reads_links(step) ? static_cast<size_t>(inputs) : 0);
-    }
-  }
-  return count;
 }
 
 class ShortBinder {
@@ -192,23 +169,6 @@ class ShortBinder {
 };
 
 }  // namespace
-
-bool suits_packets(const Plan& plan) {
-  if (plan.rank_count < 2 || plan.rank_count > kMaxShortRanks) return false;
-  // At most one step computes with received data.
-  uint32_t reductions = 0;
-  bool relays = false;
-  for (const tutti::Lane& lane : plan.lanes) {
-    for (const tutti::Step& step : lane.steps) {
-      if (!suits_packets(step)) return false;
-      reductions += step.sources.size() > 1 ? 1 : 0;
-      relays = relays || (reads_links(step) && sends(step));
-    }
-  }
-  // A block runs the steps of all lanes one after the other. Only within a lane has a plan an order in which
-  // messages may wait for messages.
-  return reductions <= 1 && (!relays || plan.lanes.size() == 1) && short_steps(plan) <= kMaxShortSteps;
-}
 
 Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
                  std::span<const MailLink> mail) {
