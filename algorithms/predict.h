@@ -26,7 +26,8 @@ struct Way {
   const Algorithm* algorithm = nullptr;
   bool by_packets = false;
 
-  friend auto operator<=>(const Way&, const Way&) = default;
+  friend auto operator<=>(const Way&,
+                          const Way&) = default;  // NOLINT(modernize-use-nullptr): the check is wrong
 };
 
 /// "direct_one_shot by packets".

@@ -57,8 +57,8 @@ struct SharedTopologies {
 };
 
 SharedTopologies& shared_topologies() {
-  static auto* const topologies = new SharedTopologies;  // threads may outlive static objects
-  return *topologies;
+  static auto* const kTopologies = new SharedTopologies;  // threads may outlive static objects
+  return *kTopologies;
 }
 
 /// What this rank tells of its host, and of rank 0's table.

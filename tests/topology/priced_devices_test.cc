@@ -38,8 +38,8 @@ Graph with_addresses(const Graph& graph) {
 /// Ranks on the GPUs of a machine, rank r on the GPU `gpus[r]`.
 class Devices {
  public:
-  explicit Devices(const std::string& machine, std::vector<uint32_t> gpus = {}, bool has_multicast = false,
-                   const char* why_no_prices = nullptr)
+  explicit Devices(const std::string& machine, const std::vector<uint32_t>& gpus = {},
+                   bool has_multicast = false, const char* why_no_prices = nullptr)
       : has_multicast_(has_multicast) {
     Graph graph = with_addresses(topology::parse_topology(machine)->graph);
     const auto count = static_cast<uint32_t>(graph.of_kind(NodeKind::kGpu).size());
