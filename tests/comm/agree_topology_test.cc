@@ -8,12 +8,12 @@
 
 #include <barrier>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <thread>
 
 #include "core/cpu.h"
 #include "tests/support/cluster.h"
+#include "tests/support/scratch.h"
 #include "topology/detect.h"
 #include "topology/file.h"
 #include "topology/kept.h"
@@ -175,16 +175,8 @@ TEST(WhyNoPricesTest, RanksOnDevicesOfTheirOwnHavePrices) {
 
 class TopologyTest : public testing::Test {
  protected:
-  TopologyTest() { folder_ = mkdtemp(pattern_.data()); }
-  ~TopologyTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ + "/" + name) << text;
-    return folder_ + "/" + name;
-  }
-
-  std::string pattern_ = (std::filesystem::temp_directory_path() / "tutti-topology-XXXXXX").string();
-  std::string folder_;
+  const Scratch scratch_;
+  const std::string folder_ = scratch_.path().string();
 };
 
 /// Runs an all_reduce, checks the sum, and returns what explain says.
@@ -211,7 +203,7 @@ void expect_part(Rank& rank, const std::string& text, const std::string& part) {
 // Goal: with a described job the price chooses, all ranks alike, and the results are right. Method: two
 // emulated hosts whose ranks are dealt out in turns; sizes from one element to many rounds.
 TEST_F(TopologyTest, APriceChoosesOnADescribedJob) {
-  const std::string file = write("job.topo", "2 hosts x 2 cores, nic 10 Gbit/s");
+  const std::string file = scratch_.write("job.topo", "2 hosts x 2 cores, nic 10 Gbit/s");
   const ClusterOptions options{.layout = {1, 1, 1, 1},
                                .hosts = {0, 1, 0, 1},
                                .environment = {{"TUTTI_TOPOLOGY_FILE", file}, {"TUTTI_CACHE_DIR", folder_}}};
@@ -233,7 +225,7 @@ TEST_F(TopologyTest, MeasuredSlicesPriceADescribedJob) {
   std::string slices = "turn 1 us\ncall 10 ns\n";
   for (size_t i = 0; i < topology::kSliceWorks; ++i)
     slices += "slice " + std::string(topology::work_name(static_cast<topology::SliceWork>(i))) + " 8 1 ms\n";
-  const std::string file = write("job.topo", topology::print_graph(described->graph) + slices);
+  const std::string file = scratch_.write("job.topo", topology::print_graph(described->graph) + slices);
   const ClusterOptions options{.layout = {1, 1, 1, 1},
                                .hosts = {0, 1, 0, 1},
                                .environment = {{"TUTTI_TOPOLOGY_FILE", file}, {"TUTTI_CACHE_DIR", folder_}}};
@@ -312,7 +304,7 @@ TEST_F(TopologyTest, WithoutPricesTheTableDecides) {
 }
 
 TEST_F(TopologyTest, AFileThatIsWrongLeavesTheTable) {
-  const std::string file = write("job.topo", "2 hosts x 2 elephants");
+  const std::string file = scratch_.write("job.topo", "2 hosts x 2 elephants");
   const ClusterOptions options{.layout = {1, 1, 1},
                                .hosts = {0, 1, 1},
                                .environment = {{"TUTTI_TOPOLOGY_FILE", file}, {"TUTTI_CACHE_DIR", folder_}}};

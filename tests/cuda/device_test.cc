@@ -4,12 +4,8 @@
 // The machine is the fake driver's; the test asks for nothing that a real one could not give.
 #include <gtest/gtest.h>
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
@@ -22,6 +18,7 @@
 #include "tests/cuda/numbers.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/scope.h"
+#include "tests/support/scratch.h"
 #include "tests/support/values.h"
 
 namespace tutti::test {
@@ -130,13 +127,6 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
 /// Ranks on four devices, each on its own, whose links a file describes.
 class LinkedDevicesTest : public testing::Test {
  protected:
-  LinkedDevicesTest() { folder_ = mkdtemp(pattern_.data()); }
-  ~LinkedDevicesTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ + "/" + name) << text;
-    return folder_ + "/" + name;
-  }
   /// `parts`: besides the GPUs g0 to g3. Returns the failures.
   std::string run(const std::string& parts, const std::vector<std::pair<std::string, std::string>>& settings,
                   const std::function<void(Rank& rank, CudaPlace& place)>& body) const {
@@ -146,7 +136,7 @@ class LinkedDevicesTest : public testing::Test {
     options.create = false;
     options.environment.insert(options.environment.end(),
                                {{"FAKE_CUDA_DEVICES", "4"},
-                                {"TUTTI_TOPOLOGY_FILE", write("links.topo", text + parts)},
+                                {"TUTTI_TOPOLOGY_FILE", scratch_.write("links.topo", text + parts)},
                                 {"TUTTI_CACHE_DIR", folder_}});
     options.environment.insert(options.environment.end(), settings.begin(), settings.end());
     return run_cluster(options, [&](Rank& rank) {
@@ -172,8 +162,8 @@ class LinkedDevicesTest : public testing::Test {
                        format("'%s' is not in: %s", part, told.data()));
   }
 
-  std::string pattern_ = (std::filesystem::temp_directory_path() / "tutti-devices-XXXXXX").string();
-  std::string folder_;
+  const Scratch scratch_;
+  const std::string folder_ = scratch_.path().string();
 };
 
 // Goal: rings follow the links between the devices, and give the right results. Method: four devices whose
@@ -224,7 +214,7 @@ TEST_F(LinkedDevicesTest, PricesChoose) {
 
 TEST_F(LinkedDevicesTest, TheUsersRowsAndSettingsWin) {
   const std::string links = switch_links("371 GB/s");
-  const std::string table = write("choice", "all_reduce * * any ring\n");
+  const std::string table = scratch_.write("choice", "all_reduce * * any ring\n");
   EXPECT_EQ(run(links, {{"TUTTI_CHOICE_FILE", table}},
                 [](Rank& rank, CudaPlace& place) {
                   expect(rank, place, Kind::kAllReduce, 2, {"algorithm ring, by row 0", "TUTTI_CHOICE_FILE"});

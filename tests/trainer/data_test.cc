@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <set>
 
-#include "tests/trainer/scratch.h"
+#include "tests/support/scratch.h"
 #include "tests/trainer/team_run.h"
 #include "trainer/file.h"
 #include "trainer/images.h"

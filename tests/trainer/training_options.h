@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tests/trainer/scratch.h"
+#include "tests/support/scratch.h"
 #include "trainer/options.h"
 
 namespace tutti::test {

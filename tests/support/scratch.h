@@ -13,7 +13,7 @@ namespace tutti::test {
 class Scratch {
  public:
   Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "tutti-trainer-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "tutti-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
     path_ = name;
   }
@@ -25,8 +25,10 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  void write(const std::string& name, const std::string& content) const {
+  /// Returns the file's path.
+  std::string write(const std::string& name, const std::string& content) const {
     std::ofstream(path_ / name, std::ios::binary) << content;
+    return (path_ / name).string();
   }
 
  private:
