@@ -72,7 +72,7 @@ bool is_multicast(const Plan& plan) {
 }  // namespace
 
 DeviceShape DeviceShape::of(uint32_t rank_count) {
-  const bool has_mail = rank_count > 1 && rank_count <= cuda::kMaxShortRanks;
+  const bool has_mail = rank_count > 1 && rank_count <= kPacketRanksMax;
   const bool has_multicast = rank_count > 1 && rank_count <= cuda::kMaxMulticastRanks;
   DeviceShape shape{.stripes = kMostStripes,
                     .slots = 16,
@@ -80,7 +80,7 @@ DeviceShape DeviceShape::of(uint32_t rank_count) {
                     .slots_per_slice = kSlotsPerSlice,
                     .message_parts = parts_of_messages(rank_count),
                     .multicast_stripes = has_multicast ? kMulticastStripes : 0,
-                    .short_bytes = has_mail ? cuda::kMostShortBytes : 0};
+                    .short_bytes = has_mail ? kMailboxDataBytes : 0};
   const auto fits = [&] { return LinkLayout(rank_count, shape).bytes() <= kRingsBytes; };
   while (!fits() && shape.slot_bytes > kLeastSlot) shape.slot_bytes /= 2;
   while (!fits() && shape.stripes > kPlanChannels) shape.stripes /= 2;

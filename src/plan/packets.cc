@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "core/types.h"
+#include "plan/plan.h"
+
 namespace tutti {
 namespace {
 

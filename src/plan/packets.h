@@ -1,18 +1,18 @@
 // Packets: plans whose messages can travel between devices as packets of data and flag, for short calls
-// (src/engine/cuda/short.cuh). The choice of algorithms and the engine share the rule.
+// (src/engine/cuda/short.cuh). The choice of algorithms, the engine and its kernels share rule and limits.
 #pragma once
 
 #include <cstdint>
 
-#include "core/types.h"
-#include "plan/plan.h"
-
 namespace tutti {
+
+struct Plan;
+struct Request;
 
 /// Most ranks of a communicator that sends packets.
 inline constexpr uint32_t kPacketRanksMax = 8;
 /// Most bytes of full packets' data that a rank sends another in one call.
-inline constexpr uint64_t kMailboxDataBytes = 524288;
+inline constexpr uint32_t kMailboxDataBytes = 524288;
 /// A block holds a lane's steps and a step's ends in tables.
 inline constexpr uint32_t kPacketStepsMax = 20;
 inline constexpr uint32_t kPacketEndsMax = 16;

@@ -400,7 +400,7 @@ std::string run_through_numbers(Kernel short_kernel) {
   for (uint64_t turn = 0; turn < 3 && wrong.empty(); ++turn) {
     const uint64_t first = turn * kNumbers;
     // As many packets as a call renews.
-    wrong = make_calls(first, 2, cuda::kRenewedPackets * cuda::kPacketDataBytes);
+    wrong = make_calls(first, 2, cuda::kRenewedPackets * kFullPacketDataBytes);
     // Small ones, those that renew the flags of these packets among them.
     if (wrong.empty()) wrong = make_calls(first + cuda::kRenewalPeriod - 2, 4, 8);
     if (wrong.empty()) wrong = make_calls(first + kNumbers - 2, 2, 8);

@@ -62,7 +62,7 @@ TargetKernel block_of(simt::Scheduler& device, const KernelCase& kernel, uint32_
 TargetKernel words_of(const KernelCase& kernel) {
   return {"a packet at a time", [kernel](const Job& job) {
             const cuda::Slice slice = slice_of(kernel, job);
-            const uint64_t most = cuda::packet_data_bytes(true, type_bytes(kernel.type));
+            const uint64_t most = data_of_packet(true, type_bytes(kernel.type));
             for (uint64_t at = 0; at < slice.bytes; at += most) {
               const size_t bytes = std::min(most, slice.bytes - at);
               cuda::Operands operands{};

@@ -48,7 +48,7 @@ std::vector<const Algorithm*> short_algorithms() {
   std::vector<const Algorithm*> all;
   for (const Algorithm& algorithm : algorithms()) {
     bool suits = false;
-    for (uint32_t ranks = 2; ranks <= cuda::kMaxShortRanks; ++ranks)
+    for (uint32_t ranks = 2; ranks <= kPacketRanksMax; ++ranks)
       suits = suits || suits_packets(algorithm, ranks);
     if (suits) all.push_back(&algorithm);
   }
@@ -207,7 +207,7 @@ uint64_t packets_used(const Algorithm& algorithm, const Request& request, uint32
       const cuda::ShortStep& step = lane.steps[s];
       for (uint32_t end = 0; end < step.source_count + uint32_t{step.sink_count}; ++end) {
         if (step.ends[end].kind == cuda::EndKind::kSend || step.ends[end].kind == cuda::EndKind::kReceive)
-          most = std::max(most, step.ends[end].location % kApart / cuda::kPacketBytes + step.packets);
+          most = std::max(most, step.ends[end].location % kApart / kWholePacketBytes + step.packets);
       }
     }
   }
@@ -216,10 +216,10 @@ uint64_t packets_used(const Algorithm& algorithm, const Request& request, uint32
 
 /// Packets of the fullest mailbox in the longest calls of a row with elements of the type.
 uint64_t most_packets(const ChoiceRow& row, DataType type) {
-  const uint64_t data = cuda::packet_data_bytes(reduces(row.collective), type_bytes(type));
+  const uint64_t data = data_of_packet(reduces(row.collective), type_bytes(type));
   uint64_t fullest = 0;
   for (uint32_t ranks = row.ranks_min; ranks <= row.ranks_max; ++ranks) {
-    const uint64_t bytes = row.bytes_max * data / cuda::kPacketDataBytes;
+    const uint64_t bytes = row.bytes_max * data / kFullPacketDataBytes;
     for (const uint64_t less : {0u, 1u, 63u, 1000u}) {
       const uint64_t block = block_bytes_of(row.collective, ranks, bytes) - less;
       const Request request{.collective = row.collective,
@@ -227,7 +227,7 @@ uint64_t most_packets(const ChoiceRow& row, DataType type) {
                             .block_bytes = block / type_bytes(type) * type_bytes(type),
                             .type = type};
       const Algorithm* const chosen = ChoiceTable::built_in().choose(
-          request, {.can_publish = false}, nullptr, cuda::kMostShortBytes * data / cuda::kPacketDataBytes);
+          request, {.can_publish = false}, nullptr, kMailboxDataBytes * data / kFullPacketDataBytes);
       EXPECT_EQ(chosen->name, row.algorithm) << print_row(row) << ", " << ranks << " ranks";
       for (uint32_t stripes = 1; stripes <= cuda::kMaxShortLanes; ++stripes)
         fullest = std::max(fullest, packets_used(*chosen, request, ranks - 1, stripes));
@@ -253,12 +253,12 @@ TEST(ShortCallsTest, TheLongestCallsOfTheChoiceTableFitTheMailboxes) {
 // as many bytes as a mailbox takes.
 TEST(ShortCallsTest, TheLongestCallsThatSuitPacketsFitTheMailboxes) {
   for (const Algorithm* algorithm : short_algorithms()) {
-    for (uint32_t ranks = 2; ranks <= cuda::kMaxShortRanks; ++ranks) {
+    for (uint32_t ranks = 2; ranks <= kPacketRanksMax; ++ranks) {
       for (const DataType type : {DataType::kUint8, DataType::kFloat64}) {
         if (algorithm->collective == Collective::kBarrier || !suits_packets(*algorithm, ranks)) continue;
         Request request{.collective = algorithm->collective,
                         .rank_count = ranks,
-                        .block_bytes = cuda::kMostShortBytes,
+                        .block_bytes = kMailboxDataBytes,
                         .type = type};
         request.block_bytes = packet_bytes_max(request) * request.block_bytes /
                               most_bytes_to_a_peer(*algorithm, request, {.can_publish = false}) / 8 * 8;

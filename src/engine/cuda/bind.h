@@ -90,8 +90,8 @@ struct MailLink {
 };
 
 /// Binds a plan that suits packets (plan/packets.h) for a short call, a lane per stripe, at most
-/// kMaxShortLanes. All stripes together move at most kMostShortBytes from a rank to another. `mail`: by rank,
-/// with the rank itself.
+/// kMaxShortLanes. All stripes together move at most kMailboxDataBytes from a rank to another. `mail`: by
+/// rank, with the rank itself.
 Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
                  std::span<const MailLink> mail);
 

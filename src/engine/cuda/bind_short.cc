@@ -11,11 +11,6 @@
 namespace tutti::cuda {
 namespace {
 
-static_assert(kPacketRanksMax == kMaxShortRanks && kMailboxDataBytes == kMostShortBytes &&
-              kPacketStepsMax == kMaxShortSteps && kPacketEndsMax == kMaxShortEnds);
-static_assert(kWholePacketBytes == kPacketBytes && data_of_packet(true, 8) == packet_data_bytes(true, 8) &&
-              data_of_packet(true, 4) == packet_data_bytes(true, 4));
-
 // A call of few packets still has a table of some 60 packets, which its block loads at once (32 threads
 // took 6.5 us for 350 packets on an H200).
 constexpr uint32_t kLeastThreads = 4 * kWarpThreads;
@@ -115,7 +110,7 @@ class ShortBinder {
   }
 
   void add(const ShortStep& step) {
-    assert(lane_.step_count < kMaxShortSteps);
+    assert(lane_.step_count < kPacketStepsMax);
     lane_.steps[lane_.step_count++] = step;
   }
   static void add_sink(ShortStep& step, const ShortEnd& end) {
@@ -136,13 +131,13 @@ class ShortBinder {
     sent_[peer] = true;
     const uint64_t first = out_[peer];
     out_[peer] += step.packets;
-    return {.kind = EndKind::kSend, .peer = peer, .location = mail_[peer].out + first * kPacketBytes};
+    return {.kind = EndKind::kSend, .peer = peer, .location = mail_[peer].out + first * kWholePacketBytes};
   }
   ShortEnd in(uint32_t peer, const ShortStep& step) {
     received_[peer] = true;
     const uint64_t first = in_[peer];
     in_[peer] += step.packets;
-    return {.kind = EndKind::kReceive, .peer = peer, .location = mail_[peer].in + first * kPacketBytes};
+    return {.kind = EndKind::kReceive, .peer = peer, .location = mail_[peer].in + first * kWholePacketBytes};
   }
 
   /// One thread per packet of the longer part, at most kBlockThreads.
@@ -158,14 +153,14 @@ class ShortBinder {
   const BindOptions& options_;
   const std::span<const MailLink> mail_;
   Image& image_;
-  const uint32_t data_bytes_ = packet_data_bytes(reduces(plan_.collective), type_bytes(options_.type));
+  const uint32_t data_bytes_ = data_of_packet(reduces(plan_.collective), type_bytes(options_.type));
   const Geometry* geometry_ = nullptr;
   ShortLane lane_{};
   std::vector<ShortStep> pulls_;  ///< run after all pushes of the lane
-  std::array<bool, kMaxShortRanks> sent_{};
-  std::array<bool, kMaxShortRanks> received_{};
-  std::array<uint32_t, kMaxShortRanks> out_{};  ///< packets of each mailbox in use by the call
-  std::array<uint32_t, kMaxShortRanks> in_{};
+  std::array<bool, kPacketRanksMax> sent_{};
+  std::array<bool, kPacketRanksMax> received_{};
+  std::array<uint32_t, kPacketRanksMax> out_{};  ///< packets of each mailbox in use by the call
+  std::array<uint32_t, kPacketRanksMax> in_{};
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "plan/packets.h"
 #include "transports/ring.h"
 
 namespace tutti::cuda {
@@ -197,27 +198,14 @@ struct Position {
 // each rank, itself included, in its own memory; only the sender writes there. Short calls are counted apart,
 // and use the two halves of a mailbox in turn: see short.cuh for why that is enough.
 
-/// Most ranks of a communicator that makes short calls.
-inline constexpr uint32_t kMaxShortRanks = 8;
 /// Most blocks that work on one.
 inline constexpr uint32_t kMaxShortLanes = 32;
-/// Most bytes that one rank may send another in one of them.
-inline constexpr uint32_t kMostShortBytes = 524288;
-inline constexpr uint32_t kMaxShortSteps = 20;
-inline constexpr uint32_t kMaxShortEnds = 16;
 /// Words of data in a packet. A flag of 32 bits follows them.
-inline constexpr uint32_t kPacketWords = 3;
-inline constexpr uint32_t kPacketDataBytes = kPacketWords * 4;
-inline constexpr uint32_t kPacketBytes = 16;
-/// The data in each packet of a call. An element that is reduced lies in one packet, so that one thread needs
-/// no other packet for it.
-constexpr uint32_t packet_data_bytes(bool reduces, uint64_t element_bytes) {
-  return reduces && element_bytes == 8 ? 8 : kPacketDataBytes;
-}
+inline constexpr uint32_t kPacketWords = kFullPacketDataBytes / 4;
 /// Of a half of a mailbox. A lane sends a rank one or two messages, each a chunk of a stripe, and both are
 /// cut at multiples of 64 bytes: 20 packets are more than the rounding takes.
-inline constexpr uint32_t kMailPackets = kMostShortBytes / kPacketDataBytes + 20 * kMaxShortLanes;
-inline constexpr uint32_t kHalfMailboxBytes = kMailPackets * kPacketBytes;
+inline constexpr uint32_t kMailPackets = kMailboxDataBytes / kFullPacketDataBytes + 20 * kMaxShortLanes;
+inline constexpr uint32_t kHalfMailboxBytes = kMailPackets * kWholePacketBytes;
 inline constexpr uint32_t kMailboxBytes = 2 * kHalfMailboxBytes;
 
 /// The flag of a packet: signature of the call (20 bits) | number of the short call (12 bits, its epoch).
@@ -243,9 +231,9 @@ struct ShortStep {
   uint32_t packets;  ///< a message of no bytes has one packet
   uint8_t source_count;
   uint8_t sink_count;
-  uint8_t computes;              ///< 1: ShortLane::pushing or ::pulling says what; 0: a copy
-  ShortEnd ends[kMaxShortEnds];  ///< sources, then sinks; of a step that reads packets and sends what it
-                                 ///< makes of them: both are links
+  uint8_t computes;               ///< 1: ShortLane::pushing or ::pulling says what; 0: a copy
+  ShortEnd ends[kPacketEndsMax];  ///< sources, then sinks; of a step that reads packets and sends what it
+                                  ///< makes of them: both are links
 };
 
 /// The packets of a mailbox that a call does not use: those behind the first `used`.
@@ -264,8 +252,8 @@ struct alignas(16) ShortLane {
   uint32_t pulling_scaled;
   uint32_t pulling_finishes;
   uint32_t unused_count;
-  UnusedMail unused[kMaxShortRanks];
-  ShortStep steps[kMaxShortSteps];
+  UnusedMail unused[kPacketRanksMax];
+  ShortStep steps[kPacketStepsMax];
 };
 
 struct Program;

@@ -97,7 +97,7 @@ TUTTI_DEVICE PacketData load_data(const unsigned char* from, uint32_t bytes) {
     }
   } else {
     TUTTI_UNROLL
-    for (uint32_t i = 0; i < kPacketDataBytes; ++i) {
+    for (uint32_t i = 0; i < kFullPacketDataBytes; ++i) {
       if (i < bytes) data.words[i / 4] |= static_cast<uint32_t>(from[i]) << (8 * (i % 4));
     }
   }
@@ -111,7 +111,7 @@ TUTTI_DEVICE void store_data(unsigned char* to, const PacketData& data, uint32_t
     }
   } else {
     TUTTI_UNROLL
-    for (uint32_t i = 0; i < kPacketDataBytes; ++i) {
+    for (uint32_t i = 0; i < kFullPacketDataBytes; ++i) {
       if (i < bytes) to[i] = static_cast<unsigned char>(data.words[i / 4] >> (8 * (i % 4)));
     }
   }
