@@ -68,21 +68,23 @@ class Pages {
 };
 
 /// Which stores the library would use, by the trials of both cores.
-struct Stores {
+struct StoresBySize {
   struct OfSize {
     std::array<StoreTrials, 2> writers;  ///< of each core
     std::array<StoreTrials, 2> readers;
     std::array<StoreTrials, 2> results;
 
-    bool stream_slots() const { return StoreTrials::choose(false, sum(writers), sum(readers)); }
+    bool stream_slots() const {
+      return StoreTrials::choose(Stores::kOrdinary, sum(writers), sum(readers)) == Stores::kStreaming;
+    }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);
-      return !ResultTrials::prefers_ordinary(costs[0], costs[1]);
+      return !ResultTrials::prefers_caches(costs[0], costs[1]);
     }
 
    private:
     static StoreTrials::Costs sum(const std::array<StoreTrials, 2>& of) {
-      return {of[0].costs()[0] + of[1].costs()[0], of[0].costs()[1] + of[1].costs()[1]};
+      return {of[0].costs()[0] + of[1].costs()[0], of[0].costs()[1] + of[1].costs()[1], 0};
     }
   };
   std::map<uint32_t, OfSize> sizes;
@@ -91,7 +93,7 @@ struct Stores {
 /// What two cores share.
 struct Shared {
   Meeting meeting;
-  Stores stores;
+  StoresBySize stores;
 };
 
 /// Memory of one core's part: rings to the other core, from it, and back to this core; memory beyond caches.
@@ -299,9 +301,9 @@ class Side {
   /// A ping-pong whose copies are timed one by one, as in the library's trials; then the same for results.
   bool try_stores(uint32_t bytes) {
     if (!meet()) return false;
-    Stores::OfSize* const of = &shared_.stores.sizes.at(bytes);
-    for (const StoreTrials::Trial kind : {StoreTrials::Trial::kOrdinary, StoreTrials::Trial::kStreaming}) {
-      const bool past = kind == StoreTrials::Trial::kStreaming;
+    StoresBySize::OfSize* const of = &shared_.stores.sizes.at(bytes);
+    for (const Stores kind : {Stores::kOrdinary, Stores::kStreaming}) {
+      const bool past = kind == Stores::kStreaming;
       const auto timed = [&](StoreTrials& trials, const void* from, void* to, bool is_past) {
         const uint64_t start = now_ns();
         copy(from, to, bytes, is_past);

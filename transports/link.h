@@ -6,7 +6,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 
 #include "core/shared_word.h"
 #include "transports/carriage_trials.h"
@@ -26,11 +28,11 @@ struct SendLink {
   uint32_t self_reader = UINT32_MAX;  ///< a published ring has an unused credit at the writer's own index
   uint32_t peer = 0;                  ///< rank; for a published ring the writer itself
   bool same_process = false;
-  bool reads_registered = false;  ///< the transport reads buffers that the user has registered
-  bool readers_pull = false;      ///< all readers have shown that they can pull
-  bool may_stream = false;        ///< the reader is another core: payloads may be written past the caches
-  bool streams = false;           ///< what the trials have shown, as of the last look
-  StoreTrials trials;
+  bool reads_registered = false;   ///< the transport reads buffers that the user has registered
+  bool readers_pull = false;       ///< all readers have shown that they can pull
+  bool may_stream = false;         ///< the reader is another core: payloads may be written past the caches
+  std::array<Stores, 2> stores{};  ///< what the trials have shown, as of the last look, by Length
+  std::array<StoreTrials, 2> trials{};
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
@@ -78,20 +80,20 @@ struct SendLink {
     if (next < limit) [[likely]]
       return true;
     limit = released() + slot_mask + 1;
-    if (may_stream) streams = StoreTrials::choose(streams, trials.costs(), highest_costs());
+    for (size_t length = 0; may_stream && length < trials.size(); ++length)
+      stores[length] = StoreTrials::choose(stores[length], trials[length].costs(), highest_costs(length));
     return next < limit;
   }
   /// Whether the next message has a slot, as far as the writer knows without asking its readers.
   bool knows_room() const { return next < limit; }
   /// Which timed trial the next message is, if it travels in a slot.
-  StoreTrials::Trial timed_trial() const {
-    return may_stream ? StoreTrials::timed_trial_of(next, slot_mask + 1u) : StoreTrials::Trial::kNone;
+  std::optional<Stores> timed_trial(StoreTrials::Length length) const {
+    return may_stream ? StoreTrials::timed_trial_of(next, slot_mask + 1u, length) : std::nullopt;
   }
-  /// Whether to write the next payload, of StoreTrials::kLeastBytes or more, past the caches.
-  bool streams_next() const {
-    if (!may_stream) return false;
-    const StoreTrials::Trial trial = StoreTrials::trial_of(next, slot_mask + 1u);
-    return trial == StoreTrials::Trial::kNone ? streams : trial == StoreTrials::Trial::kStreaming;
+  /// How to write the next payload, of StoreTrials::kLeastBytes or more.
+  Stores next_stores(StoreTrials::Length length) const {
+    if (!may_stream) return Stores::kOrdinary;
+    return StoreTrials::trial_of(next, slot_mask + 1u, length).value_or(stores[length]);
   }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const { return bytes <= kInlineBytes ? cell().payload : slot(); }
@@ -133,12 +135,12 @@ struct SendLink {
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
  private:
-  StoreTrials::Costs highest_costs() const {
+  StoreTrials::Costs highest_costs(size_t length) const {
     StoreTrials::Costs highest = {};
     for (uint32_t i = 0; i < reader_count; ++i) {
       for (size_t kind = 0; kind < highest.size(); ++kind)
-        highest[kind] =
-            std::max(highest[kind], load_shared(credits[i].store_costs[kind], std::memory_order_relaxed));
+        highest[kind] = std::max(
+            highest[kind], load_shared(credits[i].store_costs[length][kind], std::memory_order_relaxed));
     }
     return highest;
   }
@@ -189,10 +191,10 @@ struct RecvLink {
   uint64_t run_left = 0;           ///< bytes of the kPull message `next` that are not used yet; 0: not begun
   PostedReceive* offer = nullptr;  ///< null: the transport fills no posted receives
   uint64_t next = 0;
-  uint64_t history = 0;  ///< of the receives on this link
-  bool judges = false;   ///< the writer is another core, and may stream
-  StoreTrials trials;
-  MessageVotes* votes = nullptr;  ///< null: messages are not pulled
+  uint64_t history = 0;                 ///< of the receives on this link
+  bool judges = false;                  ///< the writer is another core, and may stream
+  std::array<StoreTrials, 2> trials{};  ///< by Length
+  MessageVotes* votes = nullptr;        ///< null: messages are not pulled
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -212,16 +214,16 @@ struct RecvLink {
   bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
 
   /// Which timed trial the next message is, if it has arrived in a slot.
-  StoreTrials::Trial timed_trial(uint64_t arrived_word) const {
+  std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) const {
     return judges && flag::carriage(arrived_word) == Carriage::kSlot
-               ? StoreTrials::timed_trial_of(next, slot_mask + 1u)
-               : StoreTrials::Trial::kNone;
+               ? StoreTrials::timed_trial_of(next, slot_mask + 1u, length)
+               : std::nullopt;
   }
   /// Counts a trial, and shows the writer the costs.
-  void judge(StoreTrials::Trial trial, uint64_t bytes, uint64_t took_ns) {
-    trials.add(trial, bytes, took_ns);
+  void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t took_ns) {
+    trials[length].add(trial, bytes, took_ns);
     const auto kind = static_cast<size_t>(trial);
-    store_shared(credit->store_costs[kind], trials.costs()[kind], std::memory_order_relaxed);
+    store_shared(credit->store_costs[length][kind], trials[length].costs()[kind], std::memory_order_relaxed);
   }
 
   /// Whether the message released last has been pulled.

@@ -1,17 +1,19 @@
-// StoreTrials: finds by timing how the writer of a link should store payloads into its slots: with ordinary
-// stores, which leave them in the writer's caches, or past the caches, into memory.
+// StoreTrials: finds by timing how the writer of a link should store payloads into its slots (core/stores.h).
 //
 // Between far cores a line that the other core holds takes 250 ns to fetch, for the writer as for the reader,
 // and few such fetches overlap: 2 GB/s, where memory gives 13 GB/s. Near cores read each other's caches at 10
 // GB/s and more. Nothing tells which it is, and a virtual machine moves its cores. So in two of every kRounds
-// rounds of the ring the writer stores the first message with ordinary stores and the second past the caches.
-// Both ends time these two in the second of these rounds. The reader shows its figures beside the credit.
+// rounds of the ring the writer stores the first messages in one way each. Both ends time these messages in
+// the second of the two rounds. The reader shows its figures beside the credit.
 // Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
+
+#include "core/stores.h"
 
 namespace tutti {
 
@@ -20,23 +22,31 @@ class StoreTrials {
   /// Shorter payloads get ordinary stores: from here on streaming is faster between far cores.
   static constexpr uint64_t kLeastBytes = 1024;
 
-  enum class Trial : uint8_t { kOrdinary = 0, kStreaming = 1, kNone = 2 };
-  /// What the stores of message `number` try, in a ring of `slots`.
-  static constexpr Trial trial_of(uint64_t number, uint64_t slots) {
+  /// Messages by the piece of memory that they are a part of. Those of long pieces try string moves, too.
+  enum Length : uint8_t { kShortPiece = 0, kLongPiece = 1 };
+  static constexpr uint64_t kLeastLongPiece = 16384;
+  static constexpr Length length_of(uint64_t piece_bytes) {
+    return piece_bytes < kLeastLongPiece ? kShortPiece : kLongPiece;
+  }
+
+  /// What message `number` tries, in a ring of `slots`.
+  static constexpr std::optional<Stores> trial_of(uint64_t number, uint64_t slots, Length length) {
     const uint64_t place = number % (kRounds * slots);
-    return place < 2 * slots && place % slots < 2 ? static_cast<Trial>(place % slots) : Trial::kNone;
+    const uint64_t kinds = length == kLongPiece ? kStoresCount : kStoresCount - 1;
+    if (place >= 2 * slots || place % slots >= kinds) return std::nullopt;
+    return static_cast<Stores>(place % slots);
   }
   /// The trial that both ends time. Its slot has had a trial of the same kind one round before, so its lines
   /// are where a stream of such messages would find them.
-  static constexpr Trial timed_trial_of(uint64_t number, uint64_t slots) {
-    return number % (kRounds * slots) >= slots ? trial_of(number, slots) : Trial::kNone;
+  static constexpr std::optional<Stores> timed_trial_of(uint64_t number, uint64_t slots, Length length) {
+    return number % (kRounds * slots) >= slots ? trial_of(number, slots, length) : std::nullopt;
   }
 
-  /// Picoseconds a byte with either kind of stores; 0: not known yet.
-  using Costs = std::array<uint32_t, 2>;
+  /// Picoseconds a byte with each kind of stores; 0: not known.
+  using Costs = std::array<uint32_t, kStoresCount>;
 
   /// Counts what this end's copy took in a trial.
-  void add(Trial trial, uint64_t bytes, uint64_t took_ns) {
+  void add(Stores trial, uint64_t bytes, uint64_t took_ns) {
     uint32_t& mean = costs_[static_cast<size_t>(trial)];
     const uint64_t measured = std::max<uint64_t>(took_ns * 1000 / bytes, 1);
     // An end that lost its core in the middle must not decide.
@@ -45,21 +55,38 @@ class StoreTrials {
   }
   const Costs& costs() const { return costs_; }
 
-  /// Whether the writer should stream, by the costs of both ends. `now`: whether it does.
-  static bool choose(bool now, const Costs& writer, const Costs& reader) {
-    if (writer[0] == 0 || writer[1] == 0 || reader[0] == 0 || reader[1] == 0) return now;
-    const uint64_t ordinary = uint64_t{writer[0]} + reader[0];
-    const uint64_t streaming = uint64_t{writer[1]} + reader[1];
-    return ordinary * 100 > (now ? kStayPercent : kChangePercent) * streaming;
+  /// How the writer should store, by the costs of both ends. `now`: how it does.
+  static Stores choose(Stores now, const Costs& writer, const Costs& reader) {
+    std::array<uint64_t, kStoresCount> sums = {};
+    for (size_t kind = 0; kind < kStoresCount; ++kind) {
+      if (writer[kind] != 0 && reader[kind] != 0) sums[kind] = uint64_t{writer[kind]} + reader[kind];
+    }
+    const auto [ordinary, streaming, strings] = sums;
+    if (ordinary == 0 || streaming == 0) return now;
+    const bool streams =
+        ordinary * 100 > (now == Stores::kStreaming ? kStreamingStays : kStreamingComes) * streaming;
+    const Stores others = streams ? Stores::kStreaming : Stores::kOrdinary;
+    if (strings == 0 ||
+        (ordinary * 100 > kFarOrdinary * strings && streaming * 100 < kFarStreaming * strings))
+      return others;
+    const uint64_t percent = now == Stores::kString ? kStringsStay : kStringsCome;
+    return strings * percent < std::min(ordinary, streaming) * 100 ? Stores::kString : others;
   }
 
  private:
   static constexpr uint64_t kRounds = 4;  ///< of the ring, for each trial
   static constexpr uint64_t kMostGrowth = 4;
   static constexpr uint64_t kWeight = 3;
-  /// How much slower ordinary stores must be.
-  static constexpr uint64_t kChangePercent = 130;
-  static constexpr uint64_t kStayPercent = 110;
+  /// How much slower the others must be, in percent, so that a small difference changes nothing. Near cores
+  /// gain more by string moves than trials show.
+  static constexpr uint64_t kStreamingComes = 130;
+  static constexpr uint64_t kStreamingStays = 110;
+  static constexpr uint64_t kStringsCome = 103;
+  static constexpr uint64_t kStringsStay = 97;
+  /// Between far cores string moves lose against streaming, although trials show a gain. Measured, in percent
+  /// of string moves: far cores 150 to 180 and 103 to 135, near ones 105 to 126 and 142 to 157.
+  static constexpr uint64_t kFarOrdinary = 140;
+  static constexpr uint64_t kFarStreaming = 136;
 
   Costs costs_ = {};
 };

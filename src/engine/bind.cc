@@ -53,7 +53,8 @@ void Operation::find_receives() {
 void Operation::prepare_result_trials(const BindOptions& options) {
   streaming_bytes_ = options.streaming_bytes;
   for (uint32_t i = 0; i < kSizeClasses; ++i)
-    result_trials_[i] = ResultTrials((kLeastSizeClass << i) >= options.streaming_first_bytes);
+    result_trials_[i] =
+        ResultTrials((kLeastSizeClass << i) >= options.streaming_first_bytes, reduce::has_string_moves());
 }
 
 /// `bytes`: of the call, or of the longest message that is received.
@@ -121,7 +122,7 @@ void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOpti
   }
   for (size_t i = 0; i < step.sinks.size(); ++i) {
     if (step.sinks[i].kind == EndKind::kOutput && options.message_bytes >= options.streaming_bytes) {
-      bound.streaming_outputs |= 1u << i;
+      bound.trial_outputs |= 1u << i;
     }
   }
   bound.job.scaled_sources = use.scaled_sources;
@@ -231,7 +232,7 @@ void Operation::settle_messages() {
   short_ = blocks_ == nullptr && messages_are_short();
   uint64_t longest = 0;
   for (const uint32_t number : message_steps_) {
-    if (number != kNoStep && steps_[number].streaming_outputs != 0)
+    if (number != kNoStep && steps_[number].trial_outputs != 0)
       longest = std::max(longest, steps_[number].merged_bytes);
   }
   choose_result_trials(longest);
@@ -268,7 +269,7 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   BoundStep& step = steps_[step_number];
   step.merged_bytes = message.bytes;
   step.slice_bytes = slice_bytes_for(message.bytes, slices_);
-  step.streaming_outputs = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
+  step.trial_outputs = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
   step.shared = message.shared;
   step.registered = message.registered;
   step.device = message.device;

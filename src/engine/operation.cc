@@ -32,7 +32,7 @@ void Operation::start(const Buffers& buffers, uint32_t signature) {
     lane.done = false;
   }
   reference_links_.clear();
-  streams_results_ = results_ != nullptr && results_->begin();
+  result_stores_ = results_ != nullptr ? results_->begin() : Stores::kOrdinary;
   if (!message_steps_.empty()) count_messages();
   if (round_count_ > 1) find_early_steps();
 }
@@ -239,6 +239,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   lane.piece_ready = true;
   if (step.merged) {
     lane.piece_bytes = step.merged_bytes;
+    step.length = StoreTrials::length_of(lane.piece_bytes);
     step.whole = travels_whole(step, lane.piece_bytes);
     std::copy_n(&offsets_[step.first_end], end_count, lane.offsets.data());
     return;
@@ -246,6 +247,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint64_t chunk_bytes = geometry_.agreed_chunk(step.first_chunk + lane.chunk).bytes;
   const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
   lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
+  step.length = StoreTrials::length_of(lane.piece_bytes);
   step.whole = travels_whole(step, lane.piece_bytes);
   step.later_bytes = step.early ? chunk_bytes - start - lane.piece_bytes : 0;
   for (uint32_t e = 0; e < end_count; ++e) {
@@ -349,21 +351,36 @@ bool Operation::next_step(BoundLane& lane) {
   link.release(link.word());
 }
 
+bool Operation::can_move_strings(const BoundStep& step) {
+  static const bool has_strings = reduce::has_string_moves();
+  return step.copies && has_strings;
+}
+
+/// The trial that the next message of the step is, if it travels in a slot.
+std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLink& link) {
+  const auto trial = link.timed_trial(step.length);
+  return trial == Stores::kString && !can_move_strings(step) ? std::nullopt : trial;
+}
+
 /// Chooses the stores for the slots and results that the step writes. Returns when the slice began if it is a
 /// trial of StoreTrials or ResultTrials, else 0.
 [[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step) const {
   const BoundEnd* ends = &ends_[step.first_end];
-  step.job.streaming_sinks = streams_results_ ? step.streaming_outputs : 0;
+  step.job.streaming_sinks = result_stores_ == Stores::kStreaming ? step.trial_outputs : 0;
+  const bool strings = result_stores_ == Stores::kString && can_move_strings(step);
+  step.job.string_sinks = strings ? step.trial_outputs : 0;
   bool is_trial = times_results(step);
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
-    if (link->streams_next()) step.job.streaming_sinks |= 1u << i;
-    is_trial = is_trial || link->timed_trial() != StoreTrials::Trial::kNone;
+    const Stores stores = link->next_stores(step.length);
+    if (stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
+    if (stores == Stores::kString && can_move_strings(step)) step.job.string_sinks |= 1u << i;
+    is_trial = is_trial || timed_trial(step, *link);
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
     const RecvLink* link = ends[i].recv;
-    is_trial = is_trial || (link != nullptr && link->timed_trial(link->word()) != StoreTrials::Trial::kNone);
+    is_trial = is_trial || (link != nullptr && link->timed_trial(link->word(), step.length));
   }
   return is_trial ? now_ns() : 0;
 }
@@ -379,13 +396,14 @@ bool Operation::next_step(BoundLane& lane) {
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;
     if (link == nullptr) continue;
-    const StoreTrials::Trial trial = link->timed_trial(link->word());
-    if (trial != StoreTrials::Trial::kNone) link->judge(trial, bytes, took_ns);
+    const auto trial = link->timed_trial(link->word(), step.length);
+    if (trial) link->judge(*trial, step.length, bytes, took_ns);
   }
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
-    if (link != nullptr && (slot_sinks >> i & 1u) != 0 && link->timed_trial() != StoreTrials::Trial::kNone)
-      link->trials.add(link->timed_trial(), bytes, took_ns);
+    if (link == nullptr || (slot_sinks >> i & 1u) == 0) continue;
+    const auto trial = timed_trial(step, *link);
+    if (trial) link->trials[step.length].add(*trial, bytes, took_ns);
   }
 }
 
@@ -566,6 +584,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
   reduce::Job job = step.job;
   job.sink_count = 0;
   job.streaming_sinks = 0;
+  job.string_sinks = 0;
   job.count = bytes >> step.element_shift;
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (SendLink* link = sinks[i].send; link != nullptr) {
@@ -574,7 +593,8 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
     if (carriages[i] == Carriage::kReference || carriages[i] == Carriage::kPull) continue;
     slot_sinks |= 1u << i;
     if (step.copies && step.job.sinks[i] == step.job.sources[0]) continue;
-    if ((step.job.streaming_sinks >> i & 1u) != 0) job.streaming_sinks |= 1u << job.sink_count;
+    job.streaming_sinks |= (step.job.streaming_sinks >> i & 1u) << job.sink_count;
+    job.string_sinks |= (step.job.string_sinks >> i & 1u) << job.sink_count;
     job.sinks[job.sink_count++] = step.job.sinks[i];
   }
   if (job.sink_count > 0) step.kernel(job);
@@ -616,7 +636,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = sinks[i].send;
     if (link == nullptr || !link->may_stream || !link->knows_room()) continue;
-    if (bytes >= StoreTrials::kLeastBytes && link->streams_next()) continue;
+    if (bytes >= StoreTrials::kLeastBytes && link->next_stores(step.length) != Stores::kOrdinary) continue;
     claim_lines(link->slot(), bytes);
   }
 }
@@ -628,19 +648,23 @@ bool Operation::write_directly(const BoundStep& step, uint64_t bytes, uint64_t b
   const uint32_t own = step.refer_end - step.source_count;
   const auto offset = static_cast<std::byte*>(step.job.sinks[own]) - bases_[kOutputBase];
   const uint32_t streams = step.job.streaming_sinks >> own & 1u;
+  const uint32_t strings = step.job.string_sinks >> own & 1u;
   reduce::Job job = step.job;
   job.sink_count = 0;
   job.streaming_sinks = 0;
+  job.string_sinks = 0;
   job.count = bytes >> step.element_shift;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
     std::byte* const buffer = exposed_[step.first_exposed + i].open(call_);
     if (buffer == nullptr) return false;
     job.streaming_sinks |= streams << job.sink_count;
+    job.string_sinks |= strings << job.sink_count;
     job.sinks[job.sink_count++] = buffer + offset;
   }
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (sinks[i].send != nullptr) continue;
     job.streaming_sinks |= (step.job.streaming_sinks >> i & 1u) << job.sink_count;
+    job.string_sinks |= (step.job.string_sinks >> i & 1u) << job.sink_count;
     job.sinks[job.sink_count++] = step.job.sinks[i];
   }
   step.kernel(job);

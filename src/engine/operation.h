@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -172,7 +173,8 @@ class Operation {
     bool merged = false;                ///< the chunks form one piece, at the ends' offsets
     bool send_empty = false;            ///< sends a message of no bytes too
     bool copies = false;                ///< one source and no arithmetic
-    uint32_t streaming_outputs = 0;     ///< sinks in the receive buffer that may be written past the caches
+    uint32_t trial_outputs = 0;         ///< sinks in the receive buffer whose stores ResultTrials choose
+    StoreTrials::Length length{};       ///< of the current piece
     uint64_t refer_bytes = UINT64_MAX;  ///< from this size on, slices may travel as references to `refer_end`
     bool shared = false;                ///< messages: every peer can read the source
     bool pulled = false;                ///< messages: the readers pull, or have pulled
@@ -239,7 +241,7 @@ class Operation {
   void prepare_result_trials(const BindOptions& options);
   void choose_result_trials(uint64_t bytes);
   bool times_results(const BoundStep& step) const {
-    return results_ != nullptr && step.streaming_outputs != 0 && results_->is_timed();
+    return results_ != nullptr && step.trial_outputs != 0 && results_->is_timed();
   }
   void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
   void count_messages();
@@ -281,6 +283,8 @@ class Operation {
   void write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
   uint64_t choose_stores(BoundStep& step) const;
+  static bool can_move_strings(const BoundStep& step);
+  static std::optional<Stores> timed_trial(const BoundStep& step, const SendLink& link);
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
@@ -313,7 +317,7 @@ class Operation {
   uint64_t streaming_bytes_ = UINT64_MAX;  ///< messages
   std::array<ResultTrials, kSizeClasses> result_trials_{};
   ResultTrials* results_ = nullptr;  ///< of this call's size; null: ordinary stores
-  bool streams_results_ = false;     ///< in this call
+  Stores result_stores_{};           ///< in this call
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;

@@ -1,10 +1,10 @@
-// ResultTrials: finds by timing how calls of one size should write their results: with ordinary stores, which
-// leave them in the caches, or past the caches.
+// ResultTrials: finds by timing how calls of one size should write their results (core/stores.h).
 //
 // Ordinary stores to a buffer that is not cached read it first: past the caches is up to 30 % faster. Stores
 // past the caches to a cached buffer throw it out: up to twice as slow. Only the caller knows which it is. So
-// now and then two calls write each way, and the copies of the second are timed: after the first, the buffer
-// is where such calls leave it. Figures: docs/measurements/carriage.md.
+// now and then two calls write past the caches and two into them, and the copies of the second are timed:
+// after the first, the buffer is where such calls leave it. Of the two ways into the caches, each trial takes
+// the other one. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -12,27 +12,35 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/stores.h"
+
 namespace tutti {
 
 class ResultTrials {
  public:
   ResultTrials() = default;
-  explicit ResultTrials(bool streams_at_first) : streams_(streams_at_first) {}
+  ResultTrials(bool streams_at_first, bool tries_strings)
+      : streams_(streams_at_first), tries_strings_(tries_strings) {}
 
-  /// Whether ordinary stores are the better way, by what copies took with each; same unit.
-  static constexpr bool prefers_ordinary(uint64_t ordinary, uint64_t streaming) {
-    return ordinary * 100 < kOrdinaryPercent * streaming;
+  /// Whether a way into the caches is better than past them, by what copies took with each; same unit.
+  static constexpr bool prefers_caches(uint64_t into_caches, uint64_t past_them) {
+    return into_caches * 100 < kCachedPercent * past_them;
   }
 
-  /// Begins a call. Whether it writes its results past the caches.
-  bool begin() {
+  /// Begins a call. How it writes its results.
+  Stores begin() {
     finish_call();
     const uint64_t place = calls_ - last_trial();
     ++calls_;
     is_timed_ = place < kTrialCalls && place % 2 == 1;
-    if (place == 0) first_kind_ = streams_;
-    if (place < kTrialCalls) return timed_kind_ = (place < 2) == first_kind_;
-    return streams_;
+    if (place == 0) {
+      first_streams_ = streams_;
+      tried_ =
+          calls_ > 1 && tries_strings_ && tried_ == Stores::kOrdinary ? Stores::kString : Stores::kOrdinary;
+    }
+    const bool streams = place < kTrialCalls ? (place < 2) == first_streams_ : streams_;
+    if (is_timed_) times_streaming_ = streams;
+    return streams ? Stores::kStreaming : place < kTrialCalls ? tried_ : cached_;
   }
   /// Whether the copies of this call are to be timed.
   bool is_timed() const { return is_timed_; }
@@ -45,9 +53,13 @@ class ResultTrials {
  private:
   static constexpr uint64_t kPeriod = 512;
   static constexpr uint64_t kTrialCalls = 4;
-  /// What ordinary stores may take, in percent of the time past the caches: that their lines go to memory
+  /// What stores into the caches may take, in percent of the time past them: that their lines go to memory
   /// later is not in their time. Measured: 36 to 80 % for cached buffers, 83 to 125 % for others.
-  static constexpr uint64_t kOrdinaryPercent = 80;
+  static constexpr uint64_t kCachedPercent = 80;
+  /// What string moves may take, in percent of ordinary stores and of stores past the caches. Measured of the
+  /// latter: 43 to 60 % for cached buffers, 60 to 110 % for others.
+  static constexpr uint64_t kStringPercent = 95;
+  static constexpr uint64_t kCachedStringPercent = 60;
   /// The net number of trials that change the way: one call that lost its core must not decide.
   static constexpr int kVotes = 2;
 
@@ -59,23 +71,37 @@ class ResultTrials {
 
   void finish_call() {
     if (bytes_ == 0) return;
-    costs_[timed_kind_ ? 1 : 0] = std::max<uint64_t>(took_ns_ * 1000 / bytes_, 1);
+    costs_[times_streaming_ ? 1 : 0] = std::max<uint64_t>(took_ns_ * 1000 / bytes_, 1);
     bytes_ = took_ns_ = 0;
     if (costs_[0] == 0 || costs_[1] == 0) return;
-    votes_ = std::clamp(votes_ + (prefers_ordinary(costs_[0], costs_[1]) ? -1 : 1), -kVotes, kVotes);
+    uint64_t& cost = tried_ == Stores::kString ? string_cost_ : ordinary_cost_;
+    cost = std::max<uint64_t>(costs_[0] * kUnit / costs_[1], 1);
+    costs_ = {};
+    const bool strings = string_cost_ != 0 && string_cost_ * 100 < kStringPercent * ordinary_cost_ &&
+                         string_cost_ * 100 < kCachedStringPercent * kUnit;
+    cached_ = strings ? Stores::kString : Stores::kOrdinary;
+    const bool caches = strings || prefers_caches(ordinary_cost_, kUnit);
+    votes_ = std::clamp(votes_ + (caches ? -1 : 1), -kVotes, kVotes);
     if (votes_ == kVotes) streams_ = true;
     if (votes_ == -kVotes) streams_ = false;
-    costs_ = {};
   }
+
+  /// The time past the caches, in which the other times are kept: it varies from trial to trial as they do.
+  static constexpr uint64_t kUnit = 1000;
 
   uint64_t calls_ = 0;
   uint64_t bytes_ = 0;                  ///< copied in the timed call
   uint64_t took_ns_ = 0;                ///< by these copies
-  std::array<uint64_t, 2> costs_ = {};  ///< of this trial, picoseconds a byte: ordinary, past the caches
+  std::array<uint64_t, 2> costs_ = {};  ///< of this trial, picoseconds a byte: into the caches, past them
+  uint64_t ordinary_cost_ = 0;          ///< of the last trial, in kUnit
+  uint64_t string_cost_ = 0;            ///< of the last trial, in kUnit; 0: not tried
   int votes_ = 0;                       ///< trials that were for streaming, less the others
+  Stores tried_ = Stores::kOrdinary;    ///< into the caches, in the trial that runs
+  Stores cached_ = Stores::kOrdinary;   ///< the better way into the caches
   bool streams_ = false;
-  bool first_kind_ = false;  ///< of the trial that runs
-  bool timed_kind_ = false;
+  bool tries_strings_ = false;
+  bool first_streams_ = false;  ///< of the trial that runs
+  bool times_streaming_ = false;
   bool is_timed_ = false;
 };
 

@@ -150,6 +150,30 @@ inline HWY_NOINLINE void copy_to_many(const Job& job, size_t bytes) {
   }
 }
 
+inline void move_string(const uint8_t* source, uint8_t* sink, size_t bytes) {
+#if HWY_ARCH_X86
+  asm volatile("rep movsb" : "+D"(sink), "+S"(source), "+c"(bytes) : : "memory");
+#else
+  std::memcpy(sink, source, bytes);
+#endif
+}
+
+/// Copies to one sink after the other, because a string move has one.
+inline HWY_NOINLINE void copy_by_strings(const Job& job, size_t bytes) {
+  for (uint32_t m = 0; m < job.sink_count; ++m) {
+    if (job.sinks[m] == job.sources[0]) continue;
+    if ((job.string_sinks >> m & 1) != 0) {
+      move_string(source_bytes(job, 0), sink_bytes(job, m), bytes);
+      continue;
+    }
+    Job one = job;
+    one.sinks[0] = job.sinks[m];
+    one.sink_count = 1;
+    one.streaming_sinks = job.streaming_sinks >> m & 1;
+    copy_streaming(one, bytes);
+  }
+}
+
 /// Slices of these sizes mostly go to lines that this core has not: of its next slot, or of a result.
 inline constexpr size_t kLeastClaimingBytes = 2048;
 inline constexpr size_t kMostClaimingBytes = 16384;
@@ -176,6 +200,7 @@ inline HWY_NOINLINE void copy_claiming(const uint8_t* source, uint8_t* sink, siz
 /// Out of line, to keep short copies cheap. Outside these sizes glibc's memcpy is the fastest copy to one
 /// sink above a cache line; below, the call itself costs most.
 inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
+  if (job.string_sinks != 0) return copy_by_strings(job, bytes);
   if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
   if (job.sink_count > 1) return copy_to_many(job, bytes);
   if (job.sinks[0] == job.sources[0]) return;

@@ -25,6 +25,10 @@ const char* choose_name() {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 namespace tutti::reduce {
 namespace {
 HWY_EXPORT(choose_copy);
@@ -34,6 +38,18 @@ HWY_EXPORT(choose_name);
 Kernel find_copy_kernel() {
   return HWY_DYNAMIC_DISPATCH(choose_copy)();
 }
+
+/// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A, CPUID, leaf 7.
+bool has_string_moves() {
+#if HWY_ARCH_X86
+  constexpr unsigned kEnhanced = 1u << 9;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ebx & kEnhanced) != 0;
+#else
+  return false;
+#endif
+}
+
 const char* target_name() {
   return HWY_DYNAMIC_DISPATCH(choose_name)();
 }

@@ -48,6 +48,9 @@ struct Job {
   /// Bit m: non-temporal stores to sink m, for large results. Other sinks stay in the cache, such as a slot
   /// that a peer is about to read.
   uint32_t streaming_sinks = 0;
+  /// Bit m: the copy kernel writes sink m by the processor's string move, and other kernels as usual. It is
+  /// fast where has_string_moves().
+  uint32_t string_sinks = 0;
   uint64_t divisor = 1;  ///< kAvg: the rank count; integers truncate toward zero
   /// kPremulSum: the scalar's bits in the element type, low bytes first.
   uint64_t scale_bits = 0;
@@ -61,6 +64,9 @@ Kernel find_kernel(DataType type, ReduceOp op, Association association);
 
 /// The kernel of collectives without reduction: copies bytes to one or more sinks.
 Kernel find_copy_kernel();
+
+/// Whether the string move of this CPU moves whole lines (x86: `rep movsb`, "enhanced").
+bool has_string_moves();
 
 /// The SIMD target in use: "AVX3" (AVX-512), "AVX2", "SSE4", "NEON", or "SCALAR" for the baseline.
 const char* target_name();

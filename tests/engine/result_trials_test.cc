@@ -16,7 +16,7 @@ constexpr uint64_t kSlowNs = 8'000;
 uint32_t run(ResultTrials& trials, uint32_t count, uint64_t ordinary_ns, uint64_t streaming_ns) {
   uint32_t streamed = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    const bool streams = trials.begin();
+    const bool streams = trials.begin() == Stores::kStreaming;
     streamed += streams ? 1 : 0;
     if (trials.is_timed()) trials.add(kBytes, streams ? streaming_ns : ordinary_ns);
   }
@@ -25,12 +25,12 @@ uint32_t run(ResultTrials& trials, uint32_t count, uint64_t ordinary_ns, uint64_
 
 TEST(ResultTrialsTest, BothWaysAreTriedThenTheFasterOneIsKept) {
   for (const bool at_first : {false, true}) {
-    ResultTrials cached(at_first);
+    ResultTrials cached(at_first, false);
     EXPECT_EQ(run(cached, 4, kFastNs, kSlowNs), 2u);
     run(cached, 8, kFastNs, kSlowNs);
     EXPECT_EQ(run(cached, 1012, kFastNs, kSlowNs), 6u) << "two calls of three trials";
 
-    ResultTrials uncached(at_first);
+    ResultTrials uncached(at_first, false);
     EXPECT_EQ(run(uncached, 4, kSlowNs, kFastNs), 2u);
     run(uncached, 8, kSlowNs, kFastNs);
     EXPECT_EQ(run(uncached, 1012, kSlowNs, kFastNs), 1006u);
@@ -57,10 +57,43 @@ TEST(ResultTrialsTest, AChangeOfTheBuffersIsFollowed) {
   EXPECT_EQ(run(trials, kPeriod, kSlowNs, kFastNs), kPeriod - 2);
 }
 
+/// Runs `count` calls. Returns how many moved strings.
+uint32_t run_with_strings(ResultTrials& trials, uint32_t count, uint64_t ordinary_ns, uint64_t string_ns) {
+  uint32_t moved = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Stores stores = trials.begin();
+    moved += stores == Stores::kString ? 1 : 0;
+    if (!trials.is_timed()) continue;
+    trials.add(kBytes, stores == Stores::kStreaming  ? kSlowNs
+                       : stores == Stores::kOrdinary ? ordinary_ns
+                                                     : string_ns);
+  }
+  return moved;
+}
+
+// Goal: of the two ways into the caches the faster one is kept, and each trial costs four calls as before.
+TEST(ResultTrialsTest, StringMovesAreTriedInEverySecondTrial) {
+  for (const bool at_first : {false, true}) {
+    ResultTrials trials(at_first, true);
+    run_with_strings(trials, 2 * kPeriod, kFastNs, kFastNs / 2);
+    EXPECT_EQ(run_with_strings(trials, 2 * kPeriod, kFastNs, kFastNs / 2), 2 * kPeriod - 6)
+        << "four calls of two trials stream, two are ordinary";
+
+    ResultTrials slower(at_first, true);
+    run_with_strings(slower, 2 * kPeriod, kFastNs, kSlowNs);
+    EXPECT_EQ(run_with_strings(slower, 2 * kPeriod, kFastNs, kSlowNs), 2u) << "one trial of two";
+  }
+}
+
+TEST(ResultTrialsTest, WithoutStringMovesNoneIsTried) {
+  ResultTrials trials(false, false);
+  EXPECT_EQ(run_with_strings(trials, 4 * kPeriod, kFastNs, kFastNs / 2), 0u);
+}
+
 TEST(ResultTrialsTest, CallsThatCopyNothingDecideNothing) {
   ResultTrials trials;
   uint32_t streamed = 0;
-  for (uint32_t i = 0; i < kPeriod; ++i) streamed += trials.begin() ? 1 : 0;
+  for (uint32_t i = 0; i < kPeriod; ++i) streamed += trials.begin() == Stores::kStreaming ? 1 : 0;
   EXPECT_EQ(streamed, 8u) << "four trials";
 }
 

@@ -1,8 +1,10 @@
-// Ordinary stores or streaming into slots: the faster kind is found, whatever is stored arrives whole.
+// Stores into slots: the fastest kind is found, whatever is stored arrives whole.
 #include "transports/store_trials.h"
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "engine/operation.h"
@@ -11,7 +13,9 @@
 namespace tutti::test {
 namespace {
 
-using Trial = StoreTrials::Trial;
+using enum Stores;
+constexpr auto kShort = StoreTrials::kShortPiece;
+constexpr auto kLong = StoreTrials::kLongPiece;
 
 constexpr uint64_t kBytes = 4096;
 constexpr uint64_t kFastNs = 400;
@@ -19,14 +23,14 @@ constexpr uint64_t kSlowNs = 2400;
 
 TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
   for (const uint64_t slots : {4u, 32u, 128u, 256u}) {
-    uint32_t ordinary = 0;
-    uint32_t streaming = 0;
+    std::map<Stores, uint32_t> of_short;
+    std::map<Stores, uint32_t> of_long;
     for (uint64_t number = 0; number < 16 * slots; ++number) {
-      ordinary += StoreTrials::timed_trial_of(number, slots) == Trial::kOrdinary ? 1 : 0;
-      streaming += StoreTrials::timed_trial_of(number, slots) == Trial::kStreaming ? 1 : 0;
+      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kShort)) ++of_short[*trial];
+      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kLong)) ++of_long[*trial];
     }
-    EXPECT_EQ(ordinary, 4u) << slots;
-    EXPECT_EQ(streaming, 4u) << slots;
+    EXPECT_EQ(of_short, (std::map<Stores, uint32_t>{{kOrdinary, 4}, {kStreaming, 4}})) << slots;
+    EXPECT_EQ(of_long, (std::map<Stores, uint32_t>{{kOrdinary, 4}, {kStreaming, 4}, {kString, 4}})) << slots;
   }
 }
 
@@ -34,50 +38,73 @@ TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
 // slow.
 TEST(StoreTrialsTest, ATimedTrialFollowsOneOfItsKindInTheSameSlot) {
   constexpr uint64_t kSlots = 32;
-  for (uint64_t number = 0; number < 16 * kSlots; ++number) {
-    const Trial timed = StoreTrials::timed_trial_of(number, kSlots);
-    if (timed == Trial::kNone) continue;
-    ASSERT_GE(number, kSlots);
-    EXPECT_EQ(StoreTrials::trial_of(number - kSlots, kSlots), timed) << number;
-    EXPECT_EQ(StoreTrials::timed_trial_of(number - kSlots, kSlots), Trial::kNone) << number;
+  for (const auto length : {kShort, kLong}) {
+    for (uint64_t number = 0; number < 16 * kSlots; ++number) {
+      const auto timed = StoreTrials::timed_trial_of(number, kSlots, length);
+      if (!timed) continue;
+      ASSERT_GE(number, kSlots);
+      EXPECT_EQ(StoreTrials::trial_of(number - kSlots, kSlots, length), timed) << number;
+      EXPECT_EQ(StoreTrials::timed_trial_of(number - kSlots, kSlots, length), std::nullopt) << number;
+    }
   }
 }
 
 TEST(StoreTrialsTest, TheSumOfBothEndsDecides) {
-  const StoreTrials::Costs near = {100, 130};
-  const StoreTrials::Costs far = {500, 110};
-  const StoreTrials::Costs unknown = {0, 110};
-  EXPECT_FALSE(StoreTrials::choose(false, near, near));
-  EXPECT_TRUE(StoreTrials::choose(false, far, near)) << "only the writer is slow";
-  EXPECT_TRUE(StoreTrials::choose(false, near, far)) << "only the reader is slow";
-  EXPECT_FALSE(StoreTrials::choose(true, near, near)) << "the cores have come together";
-  for (const bool now : {false, true}) {
-    EXPECT_EQ(StoreTrials::choose(now, far, unknown), now);
-    EXPECT_EQ(StoreTrials::choose(now, unknown, far), now);
+  const StoreTrials::Costs near = {100, 130, 0};
+  const StoreTrials::Costs far = {500, 110, 0};
+  const StoreTrials::Costs unknown = {0, 110, 0};
+  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, near), kOrdinary);
+  EXPECT_EQ(StoreTrials::choose(kOrdinary, far, near), kStreaming) << "only the writer is slow";
+  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, far), kStreaming) << "only the reader is slow";
+  EXPECT_EQ(StoreTrials::choose(kStreaming, near, near), kOrdinary) << "the cores have come together";
+  for (const Stores now : {kOrdinary, kStreaming}) {
+    EXPECT_EQ(StoreTrials::choose(now, unknown, unknown), now);
+    EXPECT_EQ(StoreTrials::choose(kOrdinary, far, unknown), kOrdinary);
+    EXPECT_EQ(StoreTrials::choose(kOrdinary, unknown, far), kOrdinary);
   }
+}
+
+TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
+  const StoreTrials::Costs near = {100, 140, 80};
+  const StoreTrials::Costs far = {500, 110, 90};
+  const StoreTrials::Costs far_but_fast = {500, 110, 60};
+  const StoreTrials::Costs near_and_cold = {130, 90, 60};
+  const StoreTrials::Costs slow = {100, 140, 400};
+  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, near), kString);
+  EXPECT_EQ(StoreTrials::choose(kStreaming, near, near), kString);
+  for (const Stores now : {kOrdinary, kStreaming, kString})
+    EXPECT_EQ(StoreTrials::choose(now, far, far), kStreaming) << "far cores";
+  EXPECT_EQ(StoreTrials::choose(kStreaming, far_but_fast, far_but_fast), kString);
+  EXPECT_EQ(StoreTrials::choose(kStreaming, near_and_cold, near_and_cold), kString);
+  EXPECT_EQ(StoreTrials::choose(kString, slow, slow), kOrdinary);
 }
 
 // Goal: a small difference does not make the writer change back and forth.
 TEST(StoreTrialsTest, ASmallDifferenceChangesNothing) {
-  const StoreTrials::Costs equal = {100, 100};
-  const StoreTrials::Costs slightly = {140, 100};
-  EXPECT_FALSE(StoreTrials::choose(false, equal, slightly));
-  EXPECT_TRUE(StoreTrials::choose(true, equal, slightly));
+  const StoreTrials::Costs equal = {100, 100, 0};
+  const StoreTrials::Costs slightly = {140, 100, 0};
+  EXPECT_EQ(StoreTrials::choose(kOrdinary, equal, slightly), kOrdinary);
+  EXPECT_EQ(StoreTrials::choose(kStreaming, equal, slightly), kStreaming);
+  const StoreTrials::Costs near = {100, 140, 99};
+  const StoreTrials::Costs near_too = {100, 140, 102};
+  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, near), kOrdinary);
+  EXPECT_EQ(StoreTrials::choose(kString, near_too, near_too), kString);
 }
 
 TEST(StoreTrialsTest, AnEndThatLostItsCoreDoesNotDecide) {
   StoreTrials trials;
   for (int i = 0; i < 10; ++i) {
-    trials.add(Trial::kOrdinary, kBytes, kFastNs);
-    trials.add(Trial::kStreaming, kBytes, kFastNs);
+    trials.add(kOrdinary, kBytes, kFastNs);
+    trials.add(kStreaming, kBytes, kFastNs);
   }
-  trials.add(Trial::kOrdinary, kBytes, 1000 * kFastNs);
+  trials.add(kOrdinary, kBytes, 1000 * kFastNs);
   EXPECT_LE(trials.costs()[0], 2 * trials.costs()[1]);
-  for (int i = 0; i < 10; ++i) trials.add(Trial::kOrdinary, kBytes, kSlowNs);
+  for (int i = 0; i < 10; ++i) trials.add(kOrdinary, kBytes, kSlowNs);
   EXPECT_GT(trials.costs()[0], 4 * trials.costs()[1]) << "cores that moved apart are noticed";
 }
 
-/// Sends messages of 8 KiB from rank 0 to rank 1 over slots of 4 KiB, in turns, and checks each.
+/// Sends messages, of two slots if not said otherwise, from rank 0 to rank 1 over slots of 4 KiB, in turns,
+/// and checks each.
 class StoresTest : public testing::Test {
  protected:
   StoresTest() {
@@ -87,14 +114,14 @@ class StoresTest : public testing::Test {
     network_.recv(0, 1, kMessageChannel).judges = true;
   }
 
-  void exchange(int messages) {
+  void exchange(int messages, uint64_t bytes = 2 * kBytes) {
     for (int i = 0; i < messages; ++i) {
-      std::vector<std::byte> sent(2 * kBytes);
-      std::vector<std::byte> got(2 * kBytes);
+      std::vector<std::byte> sent(bytes);
+      std::vector<std::byte> got(bytes);
       for (size_t at = 0; at < sent.size(); ++at) sent[at] = static_cast<std::byte>(at * 7 + at / 256 + i);
       auto sender = bind(first_, {.buffer = sent.data(), .bytes = sent.size(), .peer = 1, .sending = true});
       auto receiver = bind(second_, {.buffer = got.data(), .bytes = got.size(), .peer = 0});
-      for (int turn = 0; turn < 10 && receiver->advance(1) != Progress::kDone; ++turn) sender->advance(1);
+      for (int turn = 0; turn < 1000 && receiver->advance(1) != Progress::kDone; ++turn) sender->advance(1);
       ASSERT_EQ(got, sent) << "message " << i;
       ASSERT_EQ(sender->advance(1), Progress::kDone);
     }
@@ -117,18 +144,40 @@ TEST_F(StoresTest, BothEndsTimeTheTrials) {
   exchange(4);  // two rounds of the ring
   const SendLink& send = network_.send(0, 1, kMessageChannel);
   for (const size_t kind : {0u, 1u}) {
-    EXPECT_GT(send.trials.costs()[kind], 0u);
-    EXPECT_GT(load_shared(send.credits[0].store_costs[kind]), 0u);
+    EXPECT_GT(send.trials[kShort].costs()[kind], 0u);
+    EXPECT_GT(load_shared(send.credits[0].store_costs[kShort][kind]), 0u);
   }
+  EXPECT_EQ(send.trials[kLong].costs(), StoreTrials::Costs{});
+}
+
+// Goal: the messages of long pieces are counted apart, and try string moves too, where the CPU has them.
+TEST_F(StoresTest, LongPiecesTryStringMoves) {
+  exchange(4, StoreTrials::kLeastLongPiece);
+  const SendLink& send = network_.send(0, 1, kMessageChannel);
+  for (const size_t kind : {0u, 1u, 2u}) {
+    const bool is_tried = kind < 2 || reduce::has_string_moves();
+    EXPECT_EQ(send.trials[kLong].costs()[kind] > 0, is_tried) << kind;
+    EXPECT_GT(load_shared(send.credits[0].store_costs[kLong][kind]), 0u) << kind;
+  }
+  EXPECT_EQ(send.trials[kShort].costs(), StoreTrials::Costs{});
 }
 
 // Goal: a writer whose trials say so streams, and the payloads arrive whole.
 TEST_F(StoresTest, AWriterStreamsAndThePayloadsAreWhole) {
   SendLink& send = network_.send(0, 1, kMessageChannel);
-  send.trials.add(Trial::kOrdinary, kBytes, 100'000'000);
-  send.trials.add(Trial::kStreaming, kBytes, 1);
+  send.trials[kShort].add(kOrdinary, kBytes, 100'000'000);
+  send.trials[kShort].add(kStreaming, kBytes, 1);
   exchange(100);
-  EXPECT_TRUE(send.streams);
+  EXPECT_EQ(send.stores[kShort], kStreaming);
+}
+
+TEST_F(StoresTest, AWriterMovesStringsAndThePayloadsAreWhole) {
+  SendLink& send = network_.send(0, 1, kMessageChannel);
+  send.trials[kLong].add(kOrdinary, kBytes, 100'000'000);
+  send.trials[kLong].add(kStreaming, kBytes, 100'000'000);
+  send.trials[kLong].add(kString, kBytes, 1);
+  for (const uint64_t more : {0u, 1u, 1000u}) exchange(10, StoreTrials::kLeastLongPiece + more);
+  EXPECT_EQ(send.stores[kLong] == kString, reduce::has_string_moves());
 }
 
 // Goal: a link of a network transport is not tried: its writer and its reader are one thread.
@@ -136,8 +185,9 @@ TEST_F(StoresTest, LinksOfANetworkAreNotTried) {
   network_.send(0, 1, kMessageChannel).may_stream = false;
   network_.recv(0, 1, kMessageChannel).judges = false;
   exchange(3);
-  EXPECT_EQ(network_.send(0, 1, kMessageChannel).trials.costs(), StoreTrials::Costs{});
-  EXPECT_EQ(load_shared(network_.send(0, 1, kMessageChannel).credits[0].store_costs[0]), 0u);
+  const SendLink& send = network_.send(0, 1, kMessageChannel);
+  EXPECT_EQ(send.trials[kShort].costs(), StoreTrials::Costs{});
+  EXPECT_EQ(load_shared(send.credits[0].store_costs[kShort][0]), 0u);
 }
 
 }  // namespace

@@ -229,7 +229,8 @@ TEST(FindKernelTest, IsNullExactlyForUndefinedPairs) {
 }
 
 // Goal: the copy kernel moves exactly its bytes to every sink.
-// Method: counts 0 to 300 and some thousands, misaligned, one to three sinks, streamed or not, in place.
+// Method: counts 0 to 300 and some thousands, misaligned, one to three sinks, streamed, by string moves, or
+// neither, in place.
 TEST(CopyKernelTest, CopiesToEverySinkOnEveryTarget) {
   std::vector<size_t> counts(301);
   for (size_t i = 0; i < counts.size(); ++i) counts[i] = i;
@@ -243,9 +244,12 @@ TEST(CopyKernelTest, CopiesToEverySinkOnEveryTarget) {
     for (const TargetKernel& target : targets) {
       for (const int sink_count : kSinkCounts) {
         job.sink_count = static_cast<uint32_t>(sink_count);
-        for (const Placement& placement : placements(bytes.type)) {
-          trial.check(target, job, placement, want);
-          if (HasFatalFailure()) return;
+        for (const uint32_t string_sinks : {0u, 0b1u, 0b110u}) {
+          job.string_sinks = string_sinks;
+          for (const Placement& placement : placements(bytes.type)) {
+            trial.check(target, job, placement, want);
+            if (HasFatalFailure()) return;
+          }
         }
       }
     }
