@@ -210,11 +210,29 @@ Status HostExecutor::run(const MessageCall& call) {
 }
 
 Status HostExecutor::run(const Message& message) {
+  Operation*& repeated = repeated_[message.sending ? 1 : 0];
   message_list_.assign(1, message);
   messages_are_collective_ = false;
+  if (repeated != nullptr && options_.network == nullptr && repeated->can_repeat(message)) [[likely]]
+    return repeat(*repeated, message);
   const bool may_refer = prepare_messages();
-  messages_ = bind_messages();
+  messages_ = repeated = bind_messages();
   TUTTI_TRY(start_messages(may_refer));
+  return drive(*this);
+}
+
+/// A short message like the last one of its direction: the steps of start_messages and drive, but for what
+/// such a message does not need.
+Status HostExecutor::repeat(Operation& operation, const Message& message) {
+  current_ = messages_ = &operation;
+  header_.status.in_messages.store(1, std::memory_order_relaxed);
+  operation.answers(std::exchange(received_, !message.sending));
+  const Progress progress = operation.repeat(message, waiter_.polls());
+  operation.copy_histories(message_list_);
+  if (progress == Progress::kDone || progress == Progress::kMismatch) [[likely]]
+    return finish(progress);
+  if (progress == Progress::kMoved) moved();
+  TUTTI_TRY(wait());
   return drive(*this);
 }
 
@@ -502,6 +520,7 @@ Operation* HostExecutor::bind_messages() {
     return bound_messages_.back().get();
   }
   auto& oldest = bound_messages_[oldest_bound_messages_++ % kMaxBoundMessages];
+  std::ranges::replace(repeated_, oldest.get(), nullptr);
   oldest = std::move(fresh);
   return oldest.get();
 }

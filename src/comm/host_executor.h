@@ -140,6 +140,7 @@ class HostExecutor final : public Executor, private StalledCall {
   void expose_buffer(Buffers& buffers);
   bool prepare_messages();
   Status start_messages(bool may_refer);
+  Status repeat(Operation& operation, const Message& message);
   Operation* bind_messages();
   Operation* bind_collective(const CallShape& shape, uint64_t history);
   std::optional<uint32_t> find_sender(uint64_t seed);
@@ -201,6 +202,7 @@ class HostExecutor final : public Executor, private StalledCall {
   std::vector<Message> message_list_;
   /// Recent groups: a group with the same peers and directions is bound again without allocation.
   std::vector<std::unique_ptr<Operation>> bound_messages_;
+  std::array<Operation*, 2> repeated_{};  ///< of bound_messages_: the last single receive, and send
   size_t oldest_bound_messages_ = 0;
   std::unique_ptr<Operation> gathered_blocks_;  ///< of all_to_all_v; null: every block is a message
   std::array<std::byte, 64> barrier_bytes_{};

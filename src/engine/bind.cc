@@ -198,7 +198,16 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
   }
   operation->find_receives();
   operation->settle_messages();
+  if (messages.size() == 1) operation->allow_repeats(messages[0]);
   return operation;
+}
+
+void Operation::allow_repeats(const Message& message) {
+  if (message.device != nullptr) return;
+  repeated_peer_ = message.peer;
+  // Below all sizes from which on anything else is chosen.
+  most_repeated_bytes_ = std::min({kMostRepeatedBytes, slices_.least, slices_.most, streaming_bytes_ - 1,
+                                   reference_bytes_ - 1, pull_bytes_ - 1, pulled_message_bytes_ - 1});
 }
 
 bool Operation::rebind_messages(std::span<const Message> messages) {
@@ -269,6 +278,7 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   BoundStep& step = steps_[step_number];
   step.merged_bytes = message.bytes;
   step.slice_bytes = slice_bytes_for(message.bytes, slices_);
+  step.length = StoreTrials::length_of(message.bytes);
   step.trial_outputs = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
   step.shared = message.shared;
   step.registered = message.registered;

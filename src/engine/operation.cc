@@ -41,14 +41,30 @@ void Operation::start(const Buffers& buffers, uint32_t signature) {
 void Operation::count_messages() {
   for (const uint32_t number : message_steps_) {
     if (number == kNoStep) continue;
-    BoundStep& step = steps_[number];
-    const BoundEnd* ends = &ends_[step.first_end];
-    uint64_t& history = ends[1].send != nullptr ? ends[1].send->history : ends[0].recv->history;
-    step.history = history;
-    history = next_history(history, step.seed);
-    step.signature = history_signature(history);
-    choose_carriage(step);
+    count_message(steps_[number]);
   }
+}
+
+void Operation::count_message(BoundStep& step) {
+  const BoundEnd* ends = &ends_[step.first_end];
+  uint64_t& history = ends[1].send != nullptr ? ends[1].send->history : ends[0].recv->history;
+  step.history = history;
+  history = next_history(history, step.seed);
+  step.signature = history_signature(history);
+  choose_carriage(step);
+}
+
+Progress Operation::repeat(const Message& message, uint32_t polls) {
+  place_message(message, 0);
+  count_message(steps_[0]);
+  short_ = true;
+  results_ = nullptr;
+  result_stores_ = Stores::kOrdinary;
+  reference_links_.clear();
+  lanes_left_ = 1;
+  lanes_[0].step = 0;
+  lanes_[0].done = false;
+  return advance_short(polls);
 }
 
 /// Of a message: whether the reader pulls it. The reader times it if it may be pulled.

@@ -106,6 +106,14 @@ class Operation {
   /// Allocates nothing.
   bool rebind_messages(std::span<const Message> messages);
 
+  /// Whether `repeat` can start this operation: it is bound to one message with the same peer, in the same
+  /// direction, and `message` is so short that it travels in its cell or slot.
+  bool can_repeat(const Message& message) const {
+    return message.bytes - 1 < most_repeated_bytes_ && message.peer == repeated_peer_;
+  }
+  /// rebind_messages, `start` and `advance` in one. Requires can_repeat.
+  Progress repeat(const Message& message, uint32_t polls);
+
   /// Binds an all_to_all_v. Blocks of up to `most_bytes`, at most a slot, travel by the plan of an all_to_all
   /// of variable counts; longer ones as messages. A rank that hands blocks on finds their sizes in the
   /// messages that bring them (bind_blocks.cc).
@@ -153,6 +161,9 @@ class Operation {
   /// The lines of a short payload that the reader waits for are demoted: it has them a fifth sooner. Longer
   /// payloads gain nothing, and a writer that runs ahead would lose (docs/measurements/carriage.md).
   static constexpr uint64_t kMostDemotedBytes = 1024;
+
+  /// Longer messages gain nothing by `repeat`.
+  static constexpr uint64_t kMostRepeatedBytes = 4096;
 
   static constexpr uint32_t kNoStep = UINT32_MAX;  ///< a block that travels by the plan
 
@@ -244,7 +255,9 @@ class Operation {
     return results_ != nullptr && step.trial_outputs != 0 && results_->is_timed();
   }
   void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
+  void allow_repeats(const Message& message);
   void count_messages();
+  void count_message(BoundStep& step);
   void choose_carriage(BoundStep& step);
   bool is_pullable(const BoundStep& step);
   void judge_carriage(const BoundStep& step);
@@ -328,7 +341,9 @@ class Operation {
   uint32_t lanes_left_ = 0;
   uint64_t beyond_bytes_ = 0;  ///< that the last slice has moved beyond its own
   bool short_ = false;
-  bool copies_in_memory_ = false;  ///< one step without links: a communicator of one rank
+  uint32_t repeated_peer_ = 0;
+  uint64_t most_repeated_bytes_ = 0;  ///< 0: cannot be repeated
+  bool copies_in_memory_ = false;     ///< one step without links: a communicator of one rank
   bool receives_ = false;
   bool may_refer_ = false;  ///< slices of some step may travel by reference
   uint32_t signature_ = 0;

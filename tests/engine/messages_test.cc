@@ -86,6 +86,71 @@ TEST_F(TwoRanksTest, SeveralMessagesToOnePeerArriveInCallOrderWhateverTheirSizes
   }
 }
 
+// Goal: a short message starts the operation of an earlier one, and its reader cannot tell. Method: one rank
+// repeats, the other one binds each message afresh; both directions; longer messages in between.
+TEST_F(TwoRanksTest, ShortMessagesRepeatAnOperation) {
+  const size_t sizes[] = {8, 1, 56, 57, 64, 65, 1000, 8, 64};
+  for (const bool sends : {true, false}) {
+    Bytes own = pattern(1000, 1);
+    Bytes other = pattern(1000, 2);
+    const auto message = [&](uint32_t rank, size_t bytes) {
+      return Message{.buffer = rank == 0 ? own.data() : other.data(),
+                     .bytes = bytes,
+                     .peer = 1 - rank,
+                     .sending = (rank == 0) == sends,
+                     .seed = bytes};
+    };
+    auto repeated = bind(0, {message(0, 0)});
+    auto fresh = bind(1, {message(1, 0)});
+    Progress end_repeated{};
+    Progress end_fresh{};
+    run(*repeated, *fresh, end_repeated, end_fresh);
+    for (const size_t bytes : sizes) {
+      own = pattern(1000, 2 * bytes);
+      other = pattern(1000, 2 * bytes + 1);
+      fresh = bind(1, {message(1, bytes)});
+      const std::vector<Message> next = {message(0, bytes)};
+      const bool repeats = repeated->can_repeat(next[0]);
+      EXPECT_EQ(repeats, bytes <= kShape.slot_bytes) << bytes;
+      if (repeats) {
+        repeated->repeat(next[0], 1);
+      } else {
+        ASSERT_TRUE(repeated->rebind_messages(next));
+        repeated->start({}, 0);
+      }
+      run(*repeated, *fresh, end_repeated, end_fresh);
+      EXPECT_EQ(end_repeated, Progress::kDone) << bytes;
+      EXPECT_EQ(end_fresh, Progress::kDone) << bytes;
+      EXPECT_TRUE(std::equal(own.begin(), own.begin() + static_cast<ptrdiff_t>(bytes), other.begin()))
+          << bytes;
+    }
+  }
+}
+
+TEST_F(TwoRanksTest, OnlyOneShortMessageOfThePeerRepeats) {
+  Bytes buffer(64);
+  const Message message{.buffer = buffer.data(), .bytes = 8, .peer = 1, .sending = true};
+  const auto one = bind(0, {message});
+  EXPECT_TRUE(one->can_repeat(message));
+  EXPECT_FALSE(one->can_repeat({.buffer = buffer.data(), .bytes = 0, .peer = 1, .sending = true}));
+  EXPECT_FALSE(one->can_repeat({.buffer = buffer.data(), .bytes = 8, .peer = 0, .sending = true}));
+  EXPECT_FALSE(bind(0, {message, message})->can_repeat(message)) << "a group";
+  EXPECT_FALSE(bind(0, {message}, 8)->can_repeat(message)) << "it travels by reference";
+}
+
+TEST_F(TwoRanksTest, ARepeatedReceiveThatDoesNotMatchIsFound) {
+  Bytes sent(8);
+  Bytes got(8);
+  const Message receive{.buffer = got.data(), .bytes = 8, .peer = 0, .seed = 1};
+  const auto receiver = bind(1, {receive});
+  (void)bind(0, {{.buffer = sent.data(), .bytes = 8, .peer = 1, .sending = true, .seed = 1}})->advance(1);
+  ASSERT_EQ(receiver->advance(1), Progress::kDone);
+  EXPECT_EQ(receiver->repeat(receive, 1), Progress::kBlocked);
+  (void)bind(0, {{.buffer = sent.data(), .bytes = 8, .peer = 1, .sending = true, .seed = 2}})->advance(1);
+  EXPECT_EQ(receiver->advance(1), Progress::kMismatch);
+  EXPECT_EQ(receiver->obstacle().peer, 0u);
+}
+
 TEST_F(TwoRanksTest, BothDirectionsGoOnAtOnce) {
   // Each sends more than its slots hold before it could receive: one lane a direction, or both would block.
   Bytes a = pattern(5000, 1);
