@@ -67,16 +67,14 @@ class Pages {
   size_t bytes_;
 };
 
-/// Which stores the library would use, by the trials of both cores.
+/// Which stores the library would use, but for string moves, by the trials of both cores.
 struct StoresBySize {
   struct OfSize {
     std::array<StoreTrials, 2> writers;  ///< of each core
     std::array<StoreTrials, 2> readers;
     std::array<StoreTrials, 2> results;
 
-    bool stream_slots() const {
-      return StoreTrials::choose(Stores::kOrdinary, sum(writers), sum(readers)) == Stores::kStreaming;
-    }
+    bool stream_slots() const { return StoreTrials::choose({}, sum(writers), sum(readers)).streams; }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);
       return !ResultTrials::prefers_caches(costs[0], costs[1]);

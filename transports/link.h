@@ -28,10 +28,10 @@ struct SendLink {
   uint32_t self_reader = UINT32_MAX;  ///< a published ring has an unused credit at the writer's own index
   uint32_t peer = 0;                  ///< rank; for a published ring the writer itself
   bool same_process = false;
-  bool reads_registered = false;   ///< the transport reads buffers that the user has registered
-  bool readers_pull = false;       ///< all readers have shown that they can pull
-  bool may_stream = false;         ///< the reader is another core: payloads may be written past the caches
-  std::array<Stores, 2> stores{};  ///< what the trials have shown, as of the last look, by Length
+  bool reads_registered = false;  ///< the transport reads buffers that the user has registered
+  bool readers_pull = false;      ///< all readers have shown that they can pull
+  bool may_stream = false;        ///< the reader is another core: payloads may be written past the caches
+  std::array<StoreTrials::Choice, 2> choices{};  ///< as of the last look, by Length
   std::array<StoreTrials, 2> trials{};
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
@@ -81,7 +81,7 @@ struct SendLink {
       return true;
     limit = released() + slot_mask + 1;
     for (size_t length = 0; may_stream && length < trials.size(); ++length)
-      stores[length] = StoreTrials::choose(stores[length], trials[length].costs(), highest_costs(length));
+      choices[length] = StoreTrials::choose(choices[length], trials[length].costs(), highest_costs(length));
     return next < limit;
   }
   /// Whether the next message has a slot, as far as the writer knows without asking its readers.
@@ -91,9 +91,12 @@ struct SendLink {
     return may_stream ? StoreTrials::timed_trial_of(next, slot_mask + 1u, length) : std::nullopt;
   }
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
-  Stores next_stores(StoreTrials::Length length) const {
+  Stores next_stores(StoreTrials::Length length, bool can_move_strings) const {
     if (!may_stream) return Stores::kOrdinary;
-    return StoreTrials::trial_of(next, slot_mask + 1u, length).value_or(stores[length]);
+    const auto trial = StoreTrials::trial_of(next, slot_mask + 1u, length);
+    if (!trial || (*trial == Stores::kString && !can_move_strings))
+      return choices[length].stores(can_move_strings);
+    return *trial;
   }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const { return bytes <= kInlineBytes ? cell().payload : slot(); }
@@ -213,7 +216,8 @@ struct RecvLink {
   /// Whether the next message has come, of whatever call.
   bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
 
-  /// Which timed trial the next message is, if it has arrived in a slot.
+  /// Which timed trial the next message is, if it has arrived in a slot. Where the writer's step could not
+  /// move strings, as a sum, the trial counts what it took instead.
   std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) const {
     return judges && flag::carriage(arrived_word) == Carriage::kSlot
                ? StoreTrials::timed_trial_of(next, slot_mask + 1u, length)

@@ -55,22 +55,31 @@ class StoreTrials {
   }
   const Costs& costs() const { return costs_; }
 
-  /// How the writer should store, by the costs of both ends. `now`: how it does.
-  static Stores choose(Stores now, const Costs& writer, const Costs& reader) {
+  /// How the writer stores.
+  struct Choice {
+    bool streams = false;
+    bool moves_strings = false;  ///< where a step can: only copies can
+
+    Stores stores(bool can_move_strings) const {
+      if (moves_strings && can_move_strings) return Stores::kString;
+      return streams ? Stores::kStreaming : Stores::kOrdinary;
+    }
+  };
+  /// By the costs of both ends. `now`: how the writer stores now.
+  static Choice choose(const Choice& now, const Costs& writer, const Costs& reader) {
     std::array<uint64_t, kStoresCount> sums = {};
     for (size_t kind = 0; kind < kStoresCount; ++kind) {
       if (writer[kind] != 0 && reader[kind] != 0) sums[kind] = uint64_t{writer[kind]} + reader[kind];
     }
     const auto [ordinary, streaming, strings] = sums;
     if (ordinary == 0 || streaming == 0) return now;
-    const bool streams =
-        ordinary * 100 > (now == Stores::kStreaming ? kStreamingStays : kStreamingComes) * streaming;
-    const Stores others = streams ? Stores::kStreaming : Stores::kOrdinary;
-    if (strings == 0 ||
-        (ordinary * 100 > kFarOrdinary * strings && streaming * 100 < kFarStreaming * strings))
-      return others;
-    const uint64_t percent = now == Stores::kString ? kStringsStay : kStringsCome;
-    return strings * percent < std::min(ordinary, streaming) * 100 ? Stores::kString : others;
+    Choice choice;
+    choice.streams = ordinary * 100 > (now.streams ? kStreamingStays : kStreamingComes) * streaming;
+    const bool are_far = ordinary * 100 > kFarOrdinary * strings && streaming * 100 < kFarStreaming * strings;
+    choice.moves_strings =
+        strings != 0 && !are_far &&
+        strings * (now.moves_strings ? kStringsStay : kStringsCome) < std::min(ordinary, streaming) * 100;
+    return choice;
   }
 
  private:
@@ -83,8 +92,9 @@ class StoreTrials {
   static constexpr uint64_t kStreamingStays = 110;
   static constexpr uint64_t kStringsCome = 103;
   static constexpr uint64_t kStringsStay = 97;
-  /// Between far cores string moves lose against streaming, although trials show a gain. Measured, in percent
-  /// of string moves: far cores 150 to 180 and 103 to 135, near ones 105 to 126 and 142 to 157.
+  /// Between far cores string moves lose against streaming, although trials show a gain. Measured, ordinary
+  /// stores and streaming in percent of string moves: far cores 150 to 180 and 103 to 135, near ones 105 to
+  /// 126 and 142 to 157.
   static constexpr uint64_t kFarOrdinary = 140;
   static constexpr uint64_t kFarStreaming = 136;
 

@@ -96,6 +96,7 @@ BindOptions HostExecutor::bind_options() const {
           .streaming_bytes = config.streaming_bytes,
           .streaming_first_bytes = kStreamingFirstBytes,
           .reference_bytes = reference_bytes(),
+          .string_moves = has_string_moves_,
           .slots = options_.shape.slots,
           .slot_bytes = options_.shape.slot_bytes,
           .least_slice_bytes = options_.peers.shares_no_host() && options_.network_traits.prefers_whole_slots

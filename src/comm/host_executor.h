@@ -195,6 +195,7 @@ class HostExecutor final : public Executor, private StalledCall {
   uint64_t buffers_deadline_ns_ = 0;  ///< after a failed call: peers may use its buffers until then
 
   Operation* messages_ = nullptr;
+  const bool has_string_moves_ = reduce::has_string_moves();
   bool received_ = false;                 ///< the last messages were received, not only sent
   bool messages_are_collective_ = false;  ///< messages_ is an all_to_all_v
   uint32_t last_sender_ = 0;              ///< that await_sender has found

@@ -93,8 +93,8 @@ struct Config {
   /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
   /// plan allows this and the buffers are in shared memory.
   uint64_t direct_write_bytes = 1u << 20;
-  /// TUTTI_STREAMING_BYTES: from this size on, results may be written with non-temporal stores: a call times
-  /// both ways (src/engine/result_trials.h). With small L2 caches read_config sets 32768.
+  /// TUTTI_STREAMING_BYTES: from this size on, results may be written with non-temporal stores: calls
+  /// time both ways (src/engine/result_trials.h). With small L2 caches read_config sets 32768.
   uint64_t streaming_bytes = 49152;
   /// TUTTI_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME: network interfaces; empty = all
   /// but loopback and docker. Prefixes separated by commas; "=" in front: whole names; "^": all but these.

@@ -2,7 +2,6 @@
 // where the buffer's lines are, so links and calls find it by trials.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 namespace tutti {

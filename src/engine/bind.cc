@@ -21,8 +21,6 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   operation->scratch_stride_ = cut.scratch_stride;
   operation->scratch_.resize(plan.scratch_chunks * cut.scratch_stride);
   operation->bases_[kScratchBase] = operation->scratch_.data();
-  operation->prepare_result_trials(options);
-  operation->choose_result_trials(options.message_bytes);
   bool is_short = cut.merges && plan.lanes.size() == 1;
   for (const Lane& lane : plan.lanes) {
     BoundLane bound;
@@ -36,6 +34,10 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
     }
     operation->lanes_.push_back(bound);
   }
+  operation->prepare_result_trials(options, std::ranges::any_of(operation->steps_, [](const BoundStep& step) {
+                                     return step.copies && step.trial_outputs != 0;
+                                   }));
+  operation->choose_result_trials(options.message_bytes);
   operation->short_ = is_short && operation->lanes_.size() == 1;
   operation->find_receives();
   operation->copies_in_memory_ = operation->is_copy_in_memory();
@@ -50,11 +52,13 @@ void Operation::find_receives() {
   expect_waiting(receives_);
 }
 
-void Operation::prepare_result_trials(const BindOptions& options) {
+/// `copies`: whether any result is copied, not summed up.
+void Operation::prepare_result_trials(const BindOptions& options, bool copies) {
   streaming_bytes_ = options.streaming_bytes;
+  string_moves_ = options.string_moves;
   for (uint32_t i = 0; i < kSizeClasses; ++i)
     result_trials_[i] =
-        ResultTrials((kLeastSizeClass << i) >= options.streaming_first_bytes, reduce::has_string_moves());
+        ResultTrials((kLeastSizeClass << i) >= options.streaming_first_bytes, options.string_moves && copies);
 }
 
 /// `bytes`: of the call, or of the longest message that is received.
@@ -179,7 +183,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
                                                     const BindOptions& options, LinkTable& links) {
   std::unique_ptr<Operation> operation(new Operation);
   operation->slices_ = options.slices();
-  operation->prepare_result_trials(options);
+  operation->prepare_result_trials(options, true);
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
   operation->pulled_message_bytes_ = options.pulled_message_bytes;
@@ -206,8 +210,9 @@ void Operation::allow_repeats(const Message& message) {
   if (message.device != nullptr) return;
   repeated_peer_ = message.peer;
   // Below all sizes from which on anything else is chosen.
-  most_repeated_bytes_ = std::min({kMostRepeatedBytes, slices_.least, slices_.most, streaming_bytes_ - 1,
-                                   reference_bytes_ - 1, pull_bytes_ - 1, pulled_message_bytes_ - 1});
+  const uint64_t others = std::min({streaming_bytes_, reference_bytes_, pull_bytes_, pulled_message_bytes_});
+  most_repeated_bytes_ =
+      std::min({kMostRepeatedBytes, slices_.least, slices_.most, std::max<uint64_t>(others, 1) - 1});
 }
 
 bool Operation::rebind_messages(std::span<const Message> messages) {

@@ -324,7 +324,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sinks[i - source_count] = link->span(bytes);
   }
-  uint64_t began_ns = bytes >= StoreTrials::kLeastBytes ? choose_stores(step) : 0;
+  uint64_t began_ns = bytes >= StoreTrials::kLeastBytes ? choose_stores(step) : use_ordinary_stores(step);
   if (direct) {
     job.sources[0] = output_place(step);
     onto_itself = true;
@@ -367,13 +367,8 @@ bool Operation::next_step(BoundLane& lane) {
   link.release(link.word());
 }
 
-bool Operation::can_move_strings(const BoundStep& step) {
-  static const bool has_strings = reduce::has_string_moves();
-  return step.copies && has_strings;
-}
-
 /// The trial that the next message of the step is, if it travels in a slot.
-std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLink& link) {
+std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLink& link) const {
   const auto trial = link.timed_trial(step.length);
   return trial == Stores::kString && !can_move_strings(step) ? std::nullopt : trial;
 }
@@ -389,9 +384,9 @@ std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLi
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
-    const Stores stores = link->next_stores(step.length);
+    const Stores stores = link->next_stores(step.length, can_move_strings(step));
     if (stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
-    if (stores == Stores::kString && can_move_strings(step)) step.job.string_sinks |= 1u << i;
+    if (stores == Stores::kString) step.job.string_sinks |= 1u << i;
     is_trial = is_trial || timed_trial(step, *link);
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
@@ -652,7 +647,8 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = sinks[i].send;
     if (link == nullptr || !link->may_stream || !link->knows_room()) continue;
-    if (bytes >= StoreTrials::kLeastBytes && link->next_stores(step.length) != Stores::kOrdinary) continue;
+    const bool chooses = bytes >= StoreTrials::kLeastBytes;
+    if (chooses && link->next_stores(step.length, can_move_strings(step)) != Stores::kOrdinary) continue;
     claim_lines(link->slot(), bytes);
   }
 }

@@ -56,6 +56,7 @@ struct BindOptions {
   /// From this size on, messages are pulled where that is faster (transports/carriage_trials.h).
   uint64_t pulled_message_bytes = UINT64_MAX;
   bool direct_writes = false;  ///< allow direct writes into exposed buffers
+  bool string_moves = false;   ///< reduce::has_string_moves()
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   uint64_t least_slice_bytes = SliceLimits{}.least;
@@ -106,8 +107,8 @@ class Operation {
   /// Allocates nothing.
   bool rebind_messages(std::span<const Message> messages);
 
-  /// Whether `repeat` can start this operation: it is bound to one message with the same peer, in the same
-  /// direction, and `message` is so short that it travels in its cell or slot.
+  /// Whether `repeat` can start this operation: it is bound to one message with the same peer, and `message`
+  /// is so short that it travels in its cell or slot. Requires the same direction, and memory of the host.
   bool can_repeat(const Message& message) const {
     return message.bytes - 1 < most_repeated_bytes_ && message.peer == repeated_peer_;
   }
@@ -249,7 +250,7 @@ class Operation {
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
   void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, const StepUse& use,
                      BoundStep& bound) const;
-  void prepare_result_trials(const BindOptions& options);
+  void prepare_result_trials(const BindOptions& options, bool copies);
   void choose_result_trials(uint64_t bytes);
   bool times_results(const BoundStep& step) const {
     return results_ != nullptr && step.trial_outputs != 0 && results_->is_timed();
@@ -296,8 +297,14 @@ class Operation {
   void write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
   uint64_t choose_stores(BoundStep& step) const;
-  static bool can_move_strings(const BoundStep& step);
-  static std::optional<Stores> timed_trial(const BoundStep& step, const SendLink& link);
+  /// For short payloads. No trial: returns 0.
+  static uint64_t use_ordinary_stores(BoundStep& step) {
+    step.job.streaming_sinks = 0;
+    step.job.string_sinks = 0;
+    return 0;
+  }
+  bool can_move_strings(const BoundStep& step) const { return string_moves_ && step.copies; }
+  std::optional<Stores> timed_trial(const BoundStep& step, const SendLink& link) const;
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
@@ -331,6 +338,7 @@ class Operation {
   std::array<ResultTrials, kSizeClasses> result_trials_{};
   ResultTrials* results_ = nullptr;  ///< of this call's size; null: ordinary stores
   Stores result_stores_{};           ///< in this call
+  bool string_moves_ = false;
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;

@@ -34,6 +34,7 @@ class ResultTrials {
     ++calls_;
     is_timed_ = place < kTrialCalls && place % 2 == 1;
     if (place == 0) {
+      costs_ = {};
       first_streams_ = streams_;
       tried_ =
           calls_ > 1 && tries_strings_ && tried_ == Stores::kOrdinary ? Stores::kString : Stores::kOrdinary;
@@ -74,14 +75,23 @@ class ResultTrials {
     costs_[times_streaming_ ? 1 : 0] = std::max<uint64_t>(took_ns_ * 1000 / bytes_, 1);
     bytes_ = took_ns_ = 0;
     if (costs_[0] == 0 || costs_[1] == 0) return;
-    uint64_t& cost = tried_ == Stores::kString ? string_cost_ : ordinary_cost_;
+    const bool tried_strings = tried_ == Stores::kString;
+    uint64_t& cost = tried_strings ? string_cost_ : ordinary_cost_;
     cost = std::max<uint64_t>(costs_[0] * kUnit / costs_[1], 1);
     costs_ = {};
     const bool strings = string_cost_ != 0 && string_cost_ * 100 < kStringPercent * ordinary_cost_ &&
                          string_cost_ * 100 < kCachedStringPercent * kUnit;
     cached_ = strings ? Stores::kString : Stores::kOrdinary;
-    const bool caches = strings || prefers_caches(ordinary_cost_, kUnit);
-    votes_ = std::clamp(votes_ + (caches ? -1 : 1), -kVotes, kVotes);
+    // Only for what this trial has measured.
+    if (tried_strings ? strings : prefers_caches(ordinary_cost_, kUnit)) {
+      vote(-1);
+    } else if (!tried_strings && !strings) {
+      vote(1);
+    }
+  }
+
+  void vote(int for_streaming) {
+    votes_ = std::clamp(votes_ + for_streaming, -kVotes, kVotes);
     if (votes_ == kVotes) streams_ = true;
     if (votes_ == -kVotes) streams_ = false;
   }

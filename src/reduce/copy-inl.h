@@ -150,30 +150,6 @@ inline HWY_NOINLINE void copy_to_many(const Job& job, size_t bytes) {
   }
 }
 
-inline void move_string(const uint8_t* source, uint8_t* sink, size_t bytes) {
-#if HWY_ARCH_X86
-  asm volatile("rep movsb" : "+D"(sink), "+S"(source), "+c"(bytes) : : "memory");
-#else
-  std::memcpy(sink, source, bytes);
-#endif
-}
-
-/// Copies to one sink after the other, because a string move has one.
-inline HWY_NOINLINE void copy_by_strings(const Job& job, size_t bytes) {
-  for (uint32_t m = 0; m < job.sink_count; ++m) {
-    if (job.sinks[m] == job.sources[0]) continue;
-    if ((job.string_sinks >> m & 1) != 0) {
-      move_string(source_bytes(job, 0), sink_bytes(job, m), bytes);
-      continue;
-    }
-    Job one = job;
-    one.sinks[0] = job.sinks[m];
-    one.sink_count = 1;
-    one.streaming_sinks = job.streaming_sinks >> m & 1;
-    copy_streaming(one, bytes);
-  }
-}
-
 /// Slices of these sizes mostly go to lines that this core has not: of its next slot, or of a result.
 inline constexpr size_t kLeastClaimingBytes = 2048;
 inline constexpr size_t kMostClaimingBytes = 16384;
@@ -197,16 +173,51 @@ inline HWY_NOINLINE void copy_claiming(const uint8_t* source, uint8_t* sink, siz
   std::memcpy(sink + offset, source + offset, bytes - offset);
 }
 
-/// Out of line, to keep short copies cheap. Outside these sizes glibc's memcpy is the fastest copy to one
-/// sink above a cache line; below, the call itself costs most.
+/// Outside these sizes glibc's memcpy is the fastest copy to one sink above a cache line; below, the call
+/// itself costs most.
+inline void copy_to_one(const uint8_t* source, uint8_t* sink, size_t bytes) {
+  if (bytes >= kLeastClaimingBytes && bytes <= kMostClaimingBytes) return copy_claiming(source, sink, bytes);
+  std::memcpy(sink, source, bytes);
+}
+
+/// The flag that tells a reader is a store of its own, which no store of a string move passes. Source: Intel
+/// 64 and IA-32 Architectures Software Developer's Manual, volume 3A, "Out-of-Order Stores For String
+/// Operations".
+inline void move_string(const uint8_t* source, uint8_t* sink, size_t bytes) {
+#if HWY_ARCH_X86
+  asm volatile("rep movsb" : "+D"(sink), "+S"(source), "+c"(bytes) : : "memory");
+#else
+  std::memcpy(sink, source, bytes);
+#endif
+}
+
+/// Copies to one sink after the other, because a string move has one.
+inline HWY_NOINLINE void copy_by_strings(const Job& job, size_t bytes) {
+  for (uint32_t m = 0; m < job.sink_count; ++m) {
+    if (job.sinks[m] == job.sources[0]) continue;
+    if ((job.string_sinks >> m & 1) != 0) {
+      move_string(source_bytes(job, 0), sink_bytes(job, m), bytes);
+      continue;
+    }
+    if ((job.streaming_sinks >> m & 1) == 0) {
+      copy_to_one(source_bytes(job, 0), sink_bytes(job, m), bytes);
+      continue;
+    }
+    Job one = job;
+    one.sinks[0] = job.sinks[m];
+    one.sink_count = 1;
+    one.streaming_sinks = 1;
+    copy_streaming(one, bytes);
+  }
+}
+
+/// Out of line, to keep short copies cheap.
 inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
   if (job.string_sinks != 0) return copy_by_strings(job, bytes);
   if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
   if (job.sink_count > 1) return copy_to_many(job, bytes);
   if (job.sinks[0] == job.sources[0]) return;
-  if (bytes >= kLeastClaimingBytes && bytes <= kMostClaimingBytes)
-    return copy_claiming(source_bytes(job, 0), sink_bytes(job, 0), bytes);
-  std::memcpy(job.sinks[0], job.sources[0], bytes);
+  copy_to_one(source_bytes(job, 0), sink_bytes(job, 0), bytes);
 }
 
 inline void copy_bytes(const Job& job, size_t bytes) {

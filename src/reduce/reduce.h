@@ -48,8 +48,8 @@ struct Job {
   /// Bit m: non-temporal stores to sink m, for large results. Other sinks stay in the cache, such as a slot
   /// that a peer is about to read.
   uint32_t streaming_sinks = 0;
-  /// Bit m: the copy kernel writes sink m by the processor's string move, and other kernels as usual. It is
-  /// fast where has_string_moves().
+  /// Bit m: the copy kernel may write sink m by the processor's string move. It is fast where
+  /// has_string_moves(). Other kernels write as usual.
   uint32_t string_sinks = 0;
   uint64_t divisor = 1;  ///< kAvg: the rank count; integers truncate toward zero
   /// kPremulSum: the scalar's bits in the element type, low bytes first.

@@ -135,7 +135,8 @@ TEST_F(TwoRanksTest, OnlyOneShortMessageOfThePeerRepeats) {
   EXPECT_FALSE(one->can_repeat({.buffer = buffer.data(), .bytes = 0, .peer = 1, .sending = true}));
   EXPECT_FALSE(one->can_repeat({.buffer = buffer.data(), .bytes = 8, .peer = 0, .sending = true}));
   EXPECT_FALSE(bind(0, {message, message})->can_repeat(message)) << "a group";
-  EXPECT_FALSE(bind(0, {message}, 8)->can_repeat(message)) << "it travels by reference";
+  for (const uint64_t reference_bytes : {0u, 8u})
+    EXPECT_FALSE(bind(0, {message}, reference_bytes)->can_repeat(message)) << "it travels by reference";
 }
 
 TEST_F(TwoRanksTest, ARepeatedReceiveThatDoesNotMatchIsFound) {

@@ -50,6 +50,26 @@ TEST(ResultTrialsTest, OneTrialChangesNothing) {
   EXPECT_EQ(run(trials, kPeriod - 4, kFastNs, kSlowNs), 0u);
 }
 
+// Goal: one call that lost its core does not decide, either at the beginning or where strings are tried.
+TEST(ResultTrialsTest, OneDisturbedCallChangesNothing) {
+  constexpr uint32_t kCalls = 8 * kPeriod;
+  for (const bool tries_strings : {false, true}) {
+    for (uint32_t disturbed = 0; disturbed < 6; ++disturbed) {
+      ResultTrials trials(false, tries_strings);
+      uint32_t streamed = 0;
+      uint32_t timed = 0;
+      for (uint32_t i = 0; i < kCalls; ++i) {
+        const bool streams = trials.begin() == Stores::kStreaming;
+        streamed += streams ? 1 : 0;
+        if (!trials.is_timed()) continue;
+        const uint64_t factor = timed++ == disturbed ? 10 : 1;
+        trials.add(kBytes, factor * (streams ? kSlowNs : kFastNs));
+      }
+      EXPECT_LT(streamed, kPeriod / 8) << "timed call " << disturbed << ", strings " << tries_strings;
+    }
+  }
+}
+
 TEST(ResultTrialsTest, AChangeOfTheBuffersIsFollowed) {
   ResultTrials trials;
   run(trials, 3 * kPeriod, kFastNs, kSlowNs);

@@ -49,18 +49,26 @@ TEST(StoreTrialsTest, ATimedTrialFollowsOneOfItsKindInTheSameSlot) {
   }
 }
 
+using Choice = StoreTrials::Choice;
+constexpr Choice kStreams{.streams = true, .moves_strings = false};
+constexpr Choice kMovesStrings{.streams = false, .moves_strings = true};
+
+/// What copies get.
+Stores choose(const Choice& now, const StoreTrials::Costs& writer, const StoreTrials::Costs& reader) {
+  return StoreTrials::choose(now, writer, reader).stores(true);
+}
+
 TEST(StoreTrialsTest, TheSumOfBothEndsDecides) {
   const StoreTrials::Costs near = {100, 130, 0};
   const StoreTrials::Costs far = {500, 110, 0};
   const StoreTrials::Costs unknown = {0, 110, 0};
-  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, near), kOrdinary);
-  EXPECT_EQ(StoreTrials::choose(kOrdinary, far, near), kStreaming) << "only the writer is slow";
-  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, far), kStreaming) << "only the reader is slow";
-  EXPECT_EQ(StoreTrials::choose(kStreaming, near, near), kOrdinary) << "the cores have come together";
-  for (const Stores now : {kOrdinary, kStreaming}) {
-    EXPECT_EQ(StoreTrials::choose(now, unknown, unknown), now);
-    EXPECT_EQ(StoreTrials::choose(kOrdinary, far, unknown), kOrdinary);
-    EXPECT_EQ(StoreTrials::choose(kOrdinary, unknown, far), kOrdinary);
+  EXPECT_EQ(choose({}, near, near), kOrdinary);
+  EXPECT_EQ(choose({}, far, near), kStreaming) << "only the writer is slow";
+  EXPECT_EQ(choose({}, near, far), kStreaming) << "only the reader is slow";
+  EXPECT_EQ(choose(kStreams, near, near), kOrdinary) << "the cores have come together";
+  for (const Choice& now : {Choice{}, kStreams}) {
+    EXPECT_EQ(choose(now, far, unknown), now.stores(true));
+    EXPECT_EQ(choose(now, unknown, far), now.stores(true));
   }
 }
 
@@ -70,25 +78,33 @@ TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
   const StoreTrials::Costs far_but_fast = {500, 110, 60};
   const StoreTrials::Costs near_and_cold = {130, 90, 60};
   const StoreTrials::Costs slow = {100, 140, 400};
-  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, near), kString);
-  EXPECT_EQ(StoreTrials::choose(kStreaming, near, near), kString);
-  for (const Stores now : {kOrdinary, kStreaming, kString})
-    EXPECT_EQ(StoreTrials::choose(now, far, far), kStreaming) << "far cores";
-  EXPECT_EQ(StoreTrials::choose(kStreaming, far_but_fast, far_but_fast), kString);
-  EXPECT_EQ(StoreTrials::choose(kStreaming, near_and_cold, near_and_cold), kString);
-  EXPECT_EQ(StoreTrials::choose(kString, slow, slow), kOrdinary);
+  for (const Choice& now : {Choice{}, kStreams, kMovesStrings}) {
+    EXPECT_EQ(choose(now, near, near), kString);
+    EXPECT_EQ(choose(now, far, far), kStreaming) << "far cores";
+    EXPECT_EQ(choose(now, far_but_fast, far_but_fast), kString);
+    EXPECT_EQ(choose(now, near_and_cold, near_and_cold), kString);
+    EXPECT_EQ(choose(now, slow, slow), kOrdinary);
+  }
+}
+
+// Goal: a sum, which cannot move strings, gets the better of the other two.
+TEST(StoreTrialsTest, StringMovesHideNoOtherChoice) {
+  const StoreTrials::Costs near_and_cold = {130, 90, 60};
+  const Choice choice = StoreTrials::choose({}, near_and_cold, near_and_cold);
+  EXPECT_EQ(choice.stores(true), kString);
+  EXPECT_EQ(choice.stores(false), kStreaming);
 }
 
 // Goal: a small difference does not make the writer change back and forth.
 TEST(StoreTrialsTest, ASmallDifferenceChangesNothing) {
   const StoreTrials::Costs equal = {100, 100, 0};
   const StoreTrials::Costs slightly = {140, 100, 0};
-  EXPECT_EQ(StoreTrials::choose(kOrdinary, equal, slightly), kOrdinary);
-  EXPECT_EQ(StoreTrials::choose(kStreaming, equal, slightly), kStreaming);
+  EXPECT_EQ(choose({}, equal, slightly), kOrdinary);
+  EXPECT_EQ(choose(kStreams, equal, slightly), kStreaming);
   const StoreTrials::Costs near = {100, 140, 99};
   const StoreTrials::Costs near_too = {100, 140, 102};
-  EXPECT_EQ(StoreTrials::choose(kOrdinary, near, near), kOrdinary);
-  EXPECT_EQ(StoreTrials::choose(kString, near_too, near_too), kString);
+  EXPECT_EQ(choose({}, near, near), kOrdinary);
+  EXPECT_EQ(choose(kMovesStrings, near_too, near_too), kString);
 }
 
 TEST(StoreTrialsTest, AnEndThatLostItsCoreDoesNotDecide) {
@@ -128,7 +144,9 @@ class StoresTest : public testing::Test {
   }
   static std::unique_ptr<Operation> bind(RawLinks& links, const Message& message) {
     auto operation = Operation::bind_messages(
-        std::span(&message, 1), {.slots = kShape.slots, .slot_bytes = kShape.slot_bytes}, links);
+        std::span(&message, 1),
+        {.string_moves = reduce::has_string_moves(), .slots = kShape.slots, .slot_bytes = kShape.slot_bytes},
+        links);
     operation->start({}, 0);
     return operation;
   }
@@ -168,7 +186,7 @@ TEST_F(StoresTest, AWriterStreamsAndThePayloadsAreWhole) {
   send.trials[kShort].add(kOrdinary, kBytes, 100'000'000);
   send.trials[kShort].add(kStreaming, kBytes, 1);
   exchange(100);
-  EXPECT_EQ(send.stores[kShort], kStreaming);
+  EXPECT_TRUE(send.choices[kShort].streams);
 }
 
 TEST_F(StoresTest, AWriterMovesStringsAndThePayloadsAreWhole) {
@@ -177,7 +195,7 @@ TEST_F(StoresTest, AWriterMovesStringsAndThePayloadsAreWhole) {
   send.trials[kLong].add(kStreaming, kBytes, 100'000'000);
   send.trials[kLong].add(kString, kBytes, 1);
   for (const uint64_t more : {0u, 1u, 1000u}) exchange(10, StoreTrials::kLeastLongPiece + more);
-  EXPECT_EQ(send.stores[kLong] == kString, reduce::has_string_moves());
+  EXPECT_TRUE(send.choices[kLong].moves_strings);
 }
 
 // Goal: a link of a network transport is not tried: its writer and its reader are one thread.
