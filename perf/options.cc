@@ -245,9 +245,6 @@ std::string read_method(const RawOptions& raw, Options& options) {
   if (raw.per_iteration != "0" && raw.per_iteration != "1" && !raw.per_iteration.empty())
     return "invalid value '" + raw.per_iteration + "' (-I): 0, 1 or nothing";
   options.per_iteration = raw.per_iteration != "0";
-  if (!options.algorithms.empty() && options.registration == 1)
-    return "--algorithms is refused with -R 1: each algorithm has its own communicator, and buffers are "
-           "registered with one";
   return "";
 }
 

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "api/forced_algorithm.h"
+
 namespace tutti::perf {
 namespace {
 
@@ -28,7 +30,6 @@ struct LocalRank {
   std::unique_ptr<SiteMemory> recv;
   size_t place = 0;  ///< as Seat::place
   OwnedComm comm;
-  std::vector<OwnedComm> with_algorithm = {};  ///< one for each of options.algorithms
   /// Null if nothing could be registered.
   tutti_registered_memory_t* registered_send = nullptr;
   tutti_registered_memory_t* registered_recv = nullptr;
@@ -66,10 +67,7 @@ class LocalRanks {
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
   ~LocalRanks() {
-    for (const auto& rank : ranks_) {
-      rank->with_algorithm.clear();
-      rank->comm.reset();
-    }
+    for (const auto& rank : ranks_) rank->comm.reset();
   }
   LocalRank& operator[](size_t index) const { return *ranks_[index]; }
   size_t size() const { return ranks_.size(); }
@@ -90,13 +88,9 @@ class LocalRanks {
 
   Status leave() {
     Status first = at_once([](size_t, LocalRank& rank) { return deregister_buffers(rank); });
-    const auto destroy = [&](OwnedComm& comm) {
-      const Status left = check(tutti_comm_destroy(comm.release()), "leaving the communicator");
-      if (first) first = left;
-    };
     for (const auto& rank : ranks_) {
-      for (OwnedComm& comm : rank->with_algorithm) destroy(comm);
-      destroy(rank->comm);
+      const Status left = check(tutti_comm_destroy(rank->comm.release()), "leaving the communicator");
+      if (first) first = left;
     }
     return first;
   }
@@ -119,26 +113,16 @@ Status join(const ThreadTask& task, int rank, LocalRank& local) {
   TUTTI_TRY(
       check(tutti_comm_create(&comm, task.rank_count, task.id, rank, &config), "joining the communicator"));
   local.comm.reset(comm);
-  return Status::ok();
-}
-
-/// A communicator of the same ranks for each of --algorithms.
-Status join_with_algorithms(const ThreadTask& task, int rank, LocalRank& local) {
+  // A name that is wrong must show before anything is measured.
   for (const std::string& name : task.options.algorithms) {
-    tutti_config_t config = config_of(task, local);
-    if (name != kLibrarysChoice) config.algorithm = name.c_str();
-    tutti_comm_t* comm = nullptr;
-    TUTTI_TRY(check(tutti_comm_split(local.comm.get(), 0, rank, &comm, &config), name.c_str()));
-    local.with_algorithm.emplace_back(comm);
+    if (name != kLibrarysChoice) TUTTI_TRY(force_algorithm(comm, name.c_str()));
   }
-  return Status::ok();
+  return force_algorithm(comm, nullptr);
 }
 
 Status join_all(const ThreadTask& task, const LocalRanks& ranks) {
-  return ranks.at_once([&](size_t index, LocalRank& local) -> Status {
-    const int rank = task.first_rank + static_cast<int>(index);
-    TUTTI_TRY(join(task, rank, local));
-    return join_with_algorithms(task, rank, local);
+  return ranks.at_once([&](size_t index, LocalRank& local) {
+    return join(task, task.first_rank + static_cast<int>(index), local);
   });
 }
 
@@ -174,7 +158,7 @@ struct Known {
   std::optional<int> iterations[2] = {};  ///< of a row: out of place, in place
 };
 
-/// The communicators of one of --algorithms, or the only ones.
+/// What the ranks measure with: one of --algorithms, or what the library chooses.
 struct Team {
   std::string wanted;  ///< "": no algorithm was named
   std::vector<Operator> ops;
@@ -196,6 +180,7 @@ class ThreadRun {
   Status run_subject(const Subject& subject);
   Result<Team> make_team(const Subject& subject, size_t number) const;
   Status run_row(Team& team, const Subject& subject, uint64_t bytes);
+  Status choose_algorithm(const Team& team) const;
   Status settle(Team& team, uint64_t bytes, Measure measure);
   void report_traffic(const Case& test, const Row& row);
   Status fill_arenas(const Subject& subject);
@@ -343,8 +328,16 @@ std::string ThreadRun::row_name(const Subject& subject, uint64_t bytes) const {
                 std::string(test_op_name(subject.op)).c_str());
 }
 
+/// All of --algorithms use the same links, so that each finds them as the calls of a job do.
+Status ThreadRun::choose_algorithm(const Team& team) const {
+  if (team.wanted.empty()) return Status::ok();
+  for (const Seat& seat : team.seats)
+    TUTTI_TRY(force_algorithm(seat.comm, team.wanted == kLibrarysChoice ? nullptr : team.wanted.c_str()));
+  return Status::ok();
+}
+
 /// Once for each size of a team of --algorithms: finds out whether its algorithm serves the call, and settles
-/// its links. All ranks come to the same answer.
+/// its calls. All ranks come to the same answer.
 Status ThreadRun::settle(Team& team, uint64_t bytes, Measure measure) {
   const auto [at, is_new] = team.known.try_emplace(bytes);
   if (!is_new || team.wanted.empty()) return Status::ok();
@@ -372,6 +365,7 @@ Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
   const std::string name = row_name(subject, bytes);
   if (task_.watchdog != nullptr) task_.watchdog->begin(name);
   if (task_.reporter != nullptr) task_.reporter->running(name);
+  TUTTI_TRY(choose_algorithm(team));
   TUTTI_TRY(settle(team, bytes, Measure(context, cases, false)));
   Known& known = team.known.at(bytes);
   if (!known.is_served) {
@@ -432,7 +426,7 @@ Result<Team> ThreadRun::make_team(const Subject& subject, size_t number) const {
   Team team{.wanted = names.empty() ? "" : names[number], .ops = std::vector<Operator>(ranks_.size())};
   for (size_t index = 0; index < ranks_.size(); ++index) {
     LocalRank& rank = ranks_[index];
-    tutti_comm_t* const comm = names.empty() ? rank.comm.get() : rank.with_algorithm[number].get();
+    tutti_comm_t* const comm = rank.comm.get();
     TUTTI_TRY(team.ops[index].create(subject, task_.first_rank + static_cast<int>(index), comm));
     team.seats.push_back({.site = *rank.site,
                           .comm = comm,

@@ -12,8 +12,8 @@
 namespace tutti {
 namespace {
 
-// A training step has a few dozen shapes. At the limit all bound calls are dropped, and bound again when
-// needed.
+// A training step has a few dozen shapes. At the limit all bound calls of the forced algorithm are dropped,
+// and bound again when needed.
 constexpr size_t kMaxBound = 512;
 /// Steps on all ranks up to which a call is priced exactly: half a second.
 constexpr uint64_t kMaxPricedSteps = uint64_t{1} << 20;
@@ -70,7 +70,8 @@ Communicator::Communicator(std::unique_ptr<CommunicatorParts>&& parts)
       process_(parts->process),
       registrations_(make_registrations(*parts)),
       parts_(std::move(parts)),
-      timeout_ms_(parts_->options.timeout_ms) {}
+      timeout_ms_(parts_->options.timeout_ms),
+      forced_(&parts_->options.algorithm) {}
 
 std::unique_ptr<MemoryRegistrations> Communicator::make_registrations(const CommunicatorParts& parts) {
   if (parts.device == nullptr) return nullptr;
@@ -90,6 +91,21 @@ size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
 void Communicator::set_timeout(uint64_t timeout_ms) {
   timeout_ms_.store(timeout_ms, std::memory_order_relaxed);
   parts_->executor->set_timeout(timeout_ms);
+}
+
+void Communicator::force_algorithm(const std::string& name) {
+  if (name == *forced_) return;
+  last_ = nullptr;
+  last_messages_.reset();
+  if (name == options().algorithm) {
+    forced_ = &options().algorithm;
+    bound_ = &bound_at_first_;
+  } else {
+    auto& [key, bound] = *bound_by_name_.try_emplace(name).first;
+    forced_ = &key;
+    bound_ = &bound;
+  }
+  if (bound_->blocks) host_->gather_blocks(bound_->blocks->algorithm, bound_->blocks->most_bytes);
 }
 
 void Communicator::wait_beside_callers(bool beside) {
@@ -223,7 +239,7 @@ Status Communicator::begin(const MessageCall& call) {
 
 void Communicator::prepare(const MessageCall& call) {
   if (is_on_device() || !is_all_to_all_v(call.shape)) return;
-  if (!blocks_) choose_blocks();
+  if (!bound_->blocks) choose_blocks();
   last_messages_ = call.shape;
 }
 
@@ -233,14 +249,13 @@ void Communicator::prepare(const MessageCall& call) {
 void Communicator::choose_blocks() {
   BlockChoice choice;
   const Facts facts = parts_->executor->facts();
-  const std::string& forced = parts_->options.algorithm;
   const Algorithm& by_messages = *find_algorithm(Collective::kAllToAll, "direct");
   const Algorithm& by_hosts = *find_algorithm(Collective::kAllToAll, "hierarchical");
   Request request{.collective = Collective::kAllToAll, .rank_count = rank_count(), .variable_counts = true};
   // Where some ranks are on devices, cards may carry messages.
   const bool can_gather = host_count() > 1 && !parts_->has_pieces && by_hosts.supports(request, facts);
-  if (can_gather && find_algorithm(Collective::kAllToAll, forced) != nullptr) {
-    choice.most_bytes = forced == by_hosts.name ? facts.slot_bytes : 0;
+  if (can_gather && find_algorithm(Collective::kAllToAll, *forced_) != nullptr) {
+    choice.most_bytes = *forced_ == by_hosts.name ? facts.slot_bytes : 0;
   } else if (can_gather && parts_->topology != nullptr) {
     const auto gains = [&](uint64_t bytes) {
       request.block_bytes = bytes;
@@ -252,11 +267,9 @@ void Communicator::choose_blocks() {
     const auto* const end = std::ranges::partition_point(kBlockBytes, gains);
     if (end != kBlockBytes.begin()) choice.most_bytes = std::min(*(end - 1), facts.slot_bytes);
   }
-  if (choice.most_bytes > 0) {
-    choice.algorithm = &by_hosts;
-    host_->gather_blocks(by_hosts, choice.most_bytes);
-  }
-  blocks_ = choice;
+  if (choice.most_bytes > 0) choice.algorithm = &by_hosts;
+  host_->gather_blocks(choice.algorithm, choice.most_bytes);
+  bound_->blocks = choice;
 }
 
 Result<DeviceOperation> Communicator::prepare_on_device(const Call& call, DeviceStream stream) {
@@ -305,9 +318,8 @@ bool Communicator::has_prices() const {
 
 Status Communicator::choose(const Request& request, BoundCall& call) const {
   const Facts facts = parts_->executor->facts();
-  const std::string& forced = parts_->options.algorithm;
-  if (!forced.empty()) {
-    const Algorithm* algorithm = find_algorithm(request.collective, forced);
+  if (!forced_->empty()) {
+    const Algorithm* algorithm = find_algorithm(request.collective, *forced_);
     if (algorithm != nullptr && algorithm->supports(request, facts)) {
       call.algorithm = algorithm;
       return Status::ok();
@@ -334,26 +346,27 @@ Status Communicator::choose(const Request& request, BoundCall& call) const {
 Result<BoundCall*> Communicator::find_bound(const Call& call) {
   last_messages_.reset();
   if (call.blocks != nullptr) {
+    std::unique_ptr<BoundCall>& variable = bound_->variable;
     const bool is_repeated =
-        variable_ != nullptr && variable_->shape == call.shape && *variable_blocks_ == *call.blocks;
+        variable != nullptr && variable->shape == call.shape && *bound_->variable_blocks == *call.blocks;
     if (!is_repeated) {
       auto bound = bind(call);
       TUTTI_TRY(bound.status());
-      variable_ = std::move(*bound);
-      variable_blocks_ = call.blocks;
+      variable = std::move(*bound);
+      bound_->variable_blocks = call.blocks;
     }
-    return last_ = variable_.get();
+    return last_ = variable.get();
   }
   if (last_ != nullptr && last_->shape == call.shape) return last_;
-  auto found = bound_.find(call.shape);
-  if (found == bound_.end()) {
-    if (bound_.size() >= kMaxBound) {
-      bound_.clear();
+  auto found = bound_->by_shape.find(call.shape);
+  if (found == bound_->by_shape.end()) {
+    if (bound_->by_shape.size() >= kMaxBound) {
+      bound_->by_shape.clear();
       last_ = nullptr;
     }
     auto bound = bind(call);
     TUTTI_TRY(bound.status());
-    found = bound_.emplace(call.shape, std::move(*bound)).first;
+    found = bound_->by_shape.emplace(call.shape, std::move(*bound)).first;
   }
   return last_ = found->second.get();
 }
@@ -382,8 +395,12 @@ Result<std::unique_ptr<BoundCall>> Communicator::bind(const Call& call) {
 
 void Communicator::forget_bound() {
   last_ = nullptr;
-  bound_.clear();
-  variable_.reset();
+  const auto forget = [](BoundCalls& bound) {
+    bound.by_shape.clear();
+    bound.variable.reset();
+  };
+  forget(bound_at_first_);
+  for (auto& [name, bound] : bound_by_name_) forget(bound);
 }
 
 /// Why no price stands against an estimated row; empty: one does.
@@ -411,13 +428,13 @@ std::string Communicator::explain_row(const BoundCall& call) const {
 
 /// Of an algorithm that the user has named.
 std::string Communicator::by_whom() const {
-  return process_.config().algorithm == parts_->options.algorithm ? ", by TUTTI_ALGORITHM"
-                                                                  : ", by config.algorithm";
+  if (*forced_ != options().algorithm) return ", by force_algorithm";
+  return process_.config().algorithm == *forced_ ? ", by TUTTI_ALGORITHM" : ", by config.algorithm";
 }
 
 /// Who has chosen the algorithm, and why.
 std::string Communicator::explain_choice(const BoundCall& call) const {
-  if (parts_->options.algorithm == call.algorithm->name) return by_whom();
+  if (*forced_ == call.algorithm->name) return by_whom();
   const PricedRow* priced = call.priced;
   if (priced == nullptr || priced->price_us <= 0) return ", by " + explain_row(call);
   std::string text = format(", predicted %.2f us", priced->price_us);
@@ -440,11 +457,10 @@ bool Communicator::goes_as_messages(const CallShape& shape) {
 }
 
 std::string Communicator::explain_blocks() const {
-  const uint64_t most = blocks_->most_bytes;
-  const PricedRow* priced = blocks_->priced;
+  const auto& [algorithm, most, priced] = *bound_->blocks;
   std::string text = "every block is a message";
-  if (blocks_->algorithm != nullptr) {
-    text = "algorithm " + std::string(blocks_->algorithm->name) +
+  if (algorithm != nullptr) {
+    text = "algorithm " + std::string(algorithm->name) +
            (priced == nullptr
                 ? by_whom()
                 : format(", predicted %.2f us, messages at least %.2f us; by price, on %s", priced->price_us,

@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -108,6 +109,9 @@ class Communicator {
 
   /// Applies to operations that begin from now on. At first CommOptions::timeout_ms.
   void set_timeout(uint64_t timeout_ms);
+  /// From now on as CommOptions::algorithm. Does not communicate: every rank names the same algorithm between
+  /// the same two calls, while no call is under way. What was bound under each name is kept.
+  void force_algorithm(const std::string& name);
   /// Runs a call to its end. Errors: kMismatch, kPeerLost, kTimeout, kAborted, kUnsupported (no algorithm).
   Status run(const Call& call);
   Status run(const MessageCall& call);
@@ -199,6 +203,19 @@ class Communicator {
     size_t operator()(const CallShape& shape) const;
   };
 
+  /// How all_to_all_v travels between hosts. All ranks choose alike.
+  struct BlockChoice {
+    const Algorithm* algorithm = nullptr;  ///< null: every block is a message
+    uint64_t most_bytes = 0;               ///< longer blocks are messages
+    const PricedRow* priced = nullptr;     ///< null: the algorithm was named
+  };
+  struct BoundCalls {
+    std::unordered_map<CallShape, std::unique_ptr<BoundCall>, ShapeHash> by_shape;
+    std::unique_ptr<BoundCall> variable;                    ///< last call with variable counts
+    std::shared_ptr<const VariableBlocks> variable_blocks;  ///< its blocks
+    std::optional<BlockChoice> blocks;                      ///< empty until the first all_to_all_v
+  };
+
   template <class Whole>
   Status run_whole(Whole&& call);
   template <class Anything>
@@ -236,17 +253,12 @@ class Communicator {
   std::unique_ptr<MemoryRegistrations> registrations_;  ///< null without a DeviceExecutor
   std::unique_ptr<CommunicatorParts> parts_;
   std::atomic<uint64_t> timeout_ms_;
-  std::unordered_map<CallShape, std::unique_ptr<BoundCall>, ShapeHash> bound_;
-  std::unique_ptr<BoundCall> variable_;                    ///< last call with variable counts
-  std::shared_ptr<const VariableBlocks> variable_blocks_;  ///< its blocks
-  std::optional<CallShape> last_messages_;                 ///< the last collective, if it went as messages
-  /// How all_to_all_v travels between hosts; empty until the first. All ranks choose alike.
-  struct BlockChoice {
-    const Algorithm* algorithm = nullptr;  ///< null: every block is a message
-    uint64_t most_bytes = 0;               ///< longer blocks are messages
-    const PricedRow* priced = nullptr;     ///< null: TUTTI_ALGORITHM
-  };
-  std::optional<BlockChoice> blocks_;
+  // Nothing is allocated before a call: a rank that failed here would fail when others have joined.
+  const std::string* forced_;  ///< CommOptions::algorithm, or what force_algorithm has named
+  BoundCalls bound_at_first_;  ///< of CommOptions::algorithm
+  std::map<std::string, BoundCalls> bound_by_name_;  ///< of others that were named
+  BoundCalls* bound_ = &bound_at_first_;             ///< those of forced_
+  std::optional<CallShape> last_messages_;           ///< the last collective, if it went as messages
 };
 
 }  // namespace tutti

@@ -492,20 +492,26 @@ Status HostExecutor::start_messages(bool may_refer) {
   return Status::ok();
 }
 
-void HostExecutor::gather_blocks(const Algorithm& algorithm, uint64_t most_bytes) {
+void HostExecutor::gather_blocks(const Algorithm* algorithm, uint64_t most_bytes) {
+  gathers_ = nullptr;
+  if (algorithm == nullptr) return;
+  std::unique_ptr<Operation>& gathered = gathered_blocks_[most_bytes];
+  gathers_ = gathered.get();
+  if (gathers_ != nullptr) return;
   const Request request{.collective = Collective::kAllToAll,
                         .rank_count = options_.peers.rank_count(),
                         .block_bytes = most_bytes,
                         .variable_counts = true};
-  const Plan plan = algorithm.make(request, facts(), options_.peers.rank());
-  gathered_blocks_ = Operation::bind_blocks(plan, most_bytes, bind_options(), links_);
+  const Plan plan = algorithm->make(request, facts(), options_.peers.rank());
+  gathered = Operation::bind_blocks(plan, most_bytes, bind_options(), links_);
+  gathers_ = gathered.get();
 }
 
 /// `history`: with this call.
 Operation* HostExecutor::bind_collective(const CallShape& shape, uint64_t history) {
-  if (gathered_blocks_ == nullptr || !is_all_to_all_v(shape)) return bind_messages();
-  gathered_blocks_->set_blocks(message_list_, history_signature(history));
-  return gathered_blocks_.get();
+  if (gathers_ == nullptr || !is_all_to_all_v(shape)) return bind_messages();
+  gathers_->set_blocks(message_list_, history_signature(history));
+  return gathers_;
 }
 
 Operation* HostExecutor::bind_messages() {

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -80,9 +81,9 @@ class HostExecutor final : public Executor, private StalledCall {
   /// Errors: as `run`, and the communicator's error.
   Status run_rest(BoundCall& bound, const void* send, void* recv);
   Status run(const Message& message);
-  /// From now on, blocks of all_to_all_v of up to `most_bytes` travel by this algorithm. All ranks call it
-  /// alike, before an all_to_all_v.
-  void gather_blocks(const Algorithm& algorithm, uint64_t most_bytes);
+  /// From now on, blocks of all_to_all_v of up to `most_bytes` travel by this algorithm; null: every
+  /// block is a message. All ranks call it alike, before an all_to_all_v.
+  void gather_blocks(const Algorithm* algorithm, uint64_t most_bytes);
   /// Waits until a message of any rank has come. Returns its sender. Ranks whose messages have come take
   /// turns. `seed`: of the message that is wanted.
   Result<uint32_t> await_sender(uint64_t seed);
@@ -205,7 +206,9 @@ class HostExecutor final : public Executor, private StalledCall {
   std::vector<std::unique_ptr<Operation>> bound_messages_;
   std::array<Operation*, 2> repeated_{};  ///< of bound_messages_: the last single receive, and send
   size_t oldest_bound_messages_ = 0;
-  std::unique_ptr<Operation> gathered_blocks_;  ///< of all_to_all_v; null: every block is a message
+  /// Of all_to_all_v, by the length of the longest block: that of each named algorithm is kept.
+  std::map<uint64_t, std::unique_ptr<Operation>> gathered_blocks_;
+  Operation* gathers_ = nullptr;  ///< one of them; null: every block is a message
   std::array<std::byte, 64> barrier_bytes_{};
 };
 
