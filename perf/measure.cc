@@ -17,9 +17,10 @@ constexpr double kRowMicroseconds = 10'000;
 constexpr double kCalibrationShare = 0.15;  // of a row
 constexpr int kCalibrationGrowth = 4;
 constexpr int kLeastIterations = 8;  // with --row-time
-// A link has up to 128 slots of 16 KiB. A long call uses several, and is tried a few times each way.
+// A link has up to 128 slots of 16 KiB. A long call uses several, and is tried a few times each way, most of
+// all in the first 36 calls.
 constexpr size_t kSettlingBytes = 4u << 20;
-constexpr size_t kLeastSettling = 16;
+constexpr size_t kLeastSettling = 40;
 constexpr size_t kMostSettling = 130;
 constexpr int kMostIterations = 100'000;
 constexpr int kMostSamples = 2'000;  // with -I, which writes all samples to the JSON file

@@ -23,7 +23,7 @@ struct Setting {
 };
 /// What most jobs of a host need comes first. There is no time for longer calls.
 constexpr Setting kSettings[] = {
-    {2, 1, "256K", 8}, {4, 1, "256K", 32}, {8, 1, "256K", 32}, {2, 2, "256K", 32}, {4, 2, "256K", 32}};
+    {2, 1, "512K", 4}, {4, 1, "256K", 8}, {8, 1, "256K", 32}, {2, 2, "256K", 8}, {4, 2, "256K", 32}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
@@ -31,7 +31,9 @@ constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGat
 /// Longer than the L2 caches. Four times the last-level cache gives about the same times, but to touch its
 /// pages takes a second in each run (docs/measurements/topology.md).
 constexpr const char* kFootprint = "64M";
-constexpr double kRowMs = 0.6;
+/// Many short rows in turns: a busy moment of the machine then falls on few rows of a size.
+constexpr double kRowMs = 0.3;
+constexpr uint32_t kTurns = 5;
 constexpr uint32_t kRunTimeoutS = 5;
 
 /// A folder of its own, so that a report's name is nobody else's.
@@ -83,7 +85,7 @@ Result<Samples> try_calls(const std::string& perf_tools, double budget_s) {
                                   .most_bytes = setting.most_bytes,
                                   .factor = setting.factor,
                                   .algorithms = algorithms_of(collective),
-                                  .turns = kLeastSamples,
+                                  .turns = kTurns,
                                   .row_ms = kRowMs,
                                   .footprint = kFootprint,
                                   .report = folder.report(),
