@@ -2,9 +2,9 @@
 //
 // Ordinary stores to a buffer that is not cached read it first: past the caches is up to 30 % faster. Stores
 // past the caches to a cached buffer throw it out: up to twice as slow. Only the caller knows which it is. So
-// now and then two calls write past the caches and two into them, and the copies of the second are timed:
-// after the first, the buffer is where such calls leave it. Of the two ways into the caches, each trial takes
-// the other one. Figures: docs/measurements/carriage.md.
+// now and then some calls write past the caches and some into them, and the copies of the last of each are
+// timed: after the others, the buffer is where such calls leave it. Of the two ways into the caches, each
+// trial takes the other one. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -31,17 +31,20 @@ class ResultTrials {
   Stores begin() {
     finish_call();
     const uint64_t place = calls_ - last_trial();
-    ++calls_;
-    is_timed_ = place < kTrialCalls && place % 2 == 1;
     if (place == 0) {
       costs_ = {};
       first_streams_ = streams_;
       tried_ =
-          calls_ > 1 && tries_strings_ && tried_ == Stores::kOrdinary ? Stores::kString : Stores::kOrdinary;
+          calls_ > 0 && tries_strings_ && tried_ == Stores::kOrdinary ? Stores::kString : Stores::kOrdinary;
+      cached_calls_ = streams_ && tried_ == Stores::kOrdinary ? kWarmingCalls : kCalls;
     }
-    const bool streams = place < kTrialCalls ? (place < 2) == first_streams_ : streams_;
+    ++calls_;
+    const uint64_t first_calls = first_streams_ ? kCalls : cached_calls_;
+    const uint64_t trial_calls = kCalls + cached_calls_;
+    is_timed_ = place == first_calls - 1 || place == trial_calls - 1;
+    const bool streams = place < trial_calls ? (place < first_calls) == first_streams_ : streams_;
     if (is_timed_) times_streaming_ = streams;
-    return streams ? Stores::kStreaming : place < kTrialCalls ? tried_ : cached_;
+    return streams ? Stores::kStreaming : place < trial_calls ? tried_ : cached_;
   }
   /// Whether the copies of this call are to be timed.
   bool is_timed() const { return is_timed_; }
@@ -53,7 +56,11 @@ class ResultTrials {
 
  private:
   static constexpr uint64_t kPeriod = 512;
-  static constexpr uint64_t kTrialCalls = 4;
+  /// A trial makes so many calls in each way.
+  static constexpr uint64_t kCalls = 2;
+  /// A trial makes so many calls with ordinary stores if the calls before it wrote past the caches: the
+  /// second one finds only half of a buffer of 2 MiB in the caches.
+  static constexpr uint64_t kWarmingCalls = 3;
   /// What stores into the caches may take, in percent of the time past them: that their lines go to memory
   /// later is not in their time. Measured: 36 to 80 % for cached buffers, 83 to 125 % for others.
   static constexpr uint64_t kCachedPercent = 80;
@@ -110,7 +117,8 @@ class ResultTrials {
   Stores cached_ = Stores::kOrdinary;   ///< the better way into the caches
   bool streams_ = false;
   bool tries_strings_ = false;
-  bool first_streams_ = false;  ///< of the trial that runs
+  bool first_streams_ = false;      ///< the trial that runs began so
+  uint64_t cached_calls_ = kCalls;  ///< calls into the caches, in the trial that runs
   bool times_streaming_ = false;
   bool is_timed_ = false;
 };
