@@ -17,10 +17,11 @@ constexpr double kRowMicroseconds = 10'000;
 constexpr double kCalibrationShare = 0.15;  // of a row
 constexpr int kCalibrationGrowth = 4;
 constexpr int kLeastIterations = 8;  // with --row-time
-// A link has up to 128 slots of 16 KiB. A long call uses several, and is tried a few times each way, most of
-// all in the first 36 calls.
-constexpr size_t kSettlingBytes = 4u << 20;
-constexpr size_t kLeastSettling = 40;
+// A link has up to 128 slots of 16 KiB, and a call is tried in several ways: until call 108 of 64 KiB, 60 of
+// 128 KiB, and 52 or less of longer ones (transports/carriage_trials.h).
+constexpr size_t kSettlingBytes = 8u << 20;
+constexpr size_t kLeastSettling = 60;
+constexpr size_t kLongSettling = 16;  // of calls of more than kSettlingBytes, which take long
 constexpr size_t kMostSettling = 130;
 constexpr int kMostIterations = 100'000;
 constexpr int kMostSamples = 2'000;  // with -I, which writes all samples to the JSON file
@@ -84,7 +85,8 @@ Rings Measure::fresh_rings(const Seat& seat, const RingLayout& layout) const {
 Status Measure::settle() {
   const Case& first = parts_.front().test_case;
   const size_t bytes = std::max(first.shape.send_count, first.shape.recv_count) * first.type_bytes();
-  const size_t calls = std::clamp(kSettlingBytes / std::max<size_t>(1, bytes), kLeastSettling, kMostSettling);
+  const size_t wanted = kSettlingBytes / std::max<size_t>(1, bytes);
+  const size_t calls = wanted == 0 ? kLongSettling : std::clamp(wanted, kLeastSettling, kMostSettling);
   for (size_t i = 0; i < calls; ++i) TUTTI_TRY(iterate());
   keep_places();
   return wait();
