@@ -90,13 +90,20 @@ class CarriageTrials {
       : through_slots_(through_slots), votes_(first_decides) {}
 
   /// Whether to pull in the next call.
-  bool begin() { return pulls_ = trial_pulls(calls_++, through_slots_).value_or(votes_.prefers_pulling()); }
+  bool begin() {
+    const std::optional<bool> trial = trial_pulls(calls_++, through_slots_);
+    is_trial_ = trial.has_value();
+    return pulls_ = trial.value_or(votes_.prefers_pulling());
+  }
+  /// Whether the call is to be timed.
+  bool is_trial() const { return is_trial_; }
   void end(uint64_t took_ns) { votes_.add(pulls_, took_ns); }
 
  private:
   uint64_t through_slots_ = 4;
   uint64_t calls_ = 0;
   bool pulls_ = false;
+  bool is_trial_ = false;
   CarriageVotes votes_;
 };
 
@@ -108,23 +115,25 @@ constexpr uint32_t message_class(uint64_t bytes) {
   return std::min(std::max(width, 1u) - 1, kMessageClasses - 1);
 }
 
-/// The trials of a link for messages. The writer counts and chooses. The reader times, and shows what it
-/// prefers beside its credit, because a writer does not see when a message has been read.
+/// The trials of a link for messages. Both ends count, the writer chooses. The reader times those of a trial,
+/// and shows what it prefers beside its credit, because a writer does not see when a message has been read.
 struct MessageCounts {
   std::array<uint64_t, kMessageClasses> counts = {};
 
-  /// Whether the next message is to be pulled. `preferences`: of the reader.
-  bool begin(uint64_t bytes, uint64_t ring_bytes, uint32_t preferences) {
+  /// Counts the next message. Whether its trial, if it belongs to one, pulls it.
+  std::optional<bool> begin(uint64_t bytes, uint64_t ring_bytes) {
     const uint32_t size_class = message_class(bytes);
-    const bool preferred = (preferences >> size_class & 1u) != 0;
-    return trial_pulls(counts[size_class]++, calls_through_slots(ring_bytes, kLeastClassBytes << size_class))
-        .value_or(preferred);
+    return trial_pulls(counts[size_class]++, calls_through_slots(ring_bytes, kLeastClassBytes << size_class));
   }
 };
 struct MessageVotes {
+  MessageCounts counts;
   std::array<CarriageVotes, kMessageClasses> votes = {};
   uint32_t preferences = 0;  ///< a bit for each class in which pulling is preferred
 
+  static bool prefers(uint32_t preferences, uint64_t bytes) {
+    return (preferences >> message_class(bytes) & 1u) != 0;
+  }
   void add(bool pulled, uint64_t bytes, uint64_t took_ns) {
     const uint32_t size_class = message_class(bytes);
     votes[size_class].add(pulled, took_ns * kLeastClassBytes / bytes);

@@ -31,13 +31,14 @@ struct SendLink {
   bool reads_registered = false;  ///< the transport reads buffers that the user has registered
   bool readers_pull = false;      ///< all readers have shown that they can pull
   bool may_stream = false;        ///< the reader is another core: payloads may be written past the caches
-  std::array<StoreTrials::Choice, 2> choices{};  ///< as of the last look, by Length
-  std::array<StoreTrials, 2> trials{};
+  std::array<StoreTrials::Choice, StoreTrials::kLengths> choices{};  ///< as of the last look, by Length
+  std::array<StoreTrials, StoreTrials::kLengths> trials{};
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
   uint64_t history = 0;         ///< of the sends on this link (core/hash.h)
   MessageCounts counts;
+  uint32_t preferences = 0;  ///< credits[0].prefers_pulling, up to a round of the ring ago
 
   static SendLink at(std::byte* ring, const RingShape& shape) {
     SendLink link;
@@ -80,8 +81,10 @@ struct SendLink {
     if (next < limit) [[likely]]
       return true;
     limit = released() + slot_mask + 1;
+    preferences = load_shared(credits[0].prefers_pulling, std::memory_order_relaxed);
     for (size_t length = 0; may_stream && length < trials.size(); ++length)
-      choices[length] = StoreTrials::choose(choices[length], trials[length].costs(), highest_costs(length));
+      choices[length] = StoreTrials::choose(choices[length], static_cast<StoreTrials::Length>(length),
+                                            trials[length].costs(), highest_costs(length));
     return next < limit;
   }
   /// Whether the next message has a slot, as far as the writer knows without asking its readers.
@@ -130,10 +133,11 @@ struct SendLink {
     readers_pull = true;
     return true;
   }
-  /// Whether the next message of a process to another one is to be pulled. Requires can_pull().
+  /// Counts the next message that is long enough to be pulled, however it travels. Whether to pull it, where
+  /// that is possible.
   bool choose_pulling(uint64_t message_bytes) {
-    return counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes,
-                        load_shared(credits[0].prefers_pulling, std::memory_order_relaxed));
+    return counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes)
+        .value_or(MessageVotes::prefers(preferences, message_bytes));
   }
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
@@ -194,10 +198,10 @@ struct RecvLink {
   uint64_t run_left = 0;           ///< bytes of the kPull message `next` that are not used yet; 0: not begun
   PostedReceive* offer = nullptr;  ///< null: the transport fills no posted receives
   uint64_t next = 0;
-  uint64_t history = 0;                 ///< of the receives on this link
-  bool judges = false;                  ///< the writer is another core, and may stream
-  std::array<StoreTrials, 2> trials{};  ///< by Length
-  MessageVotes* votes = nullptr;        ///< null: messages are not pulled
+  uint64_t history = 0;                                     ///< of the receives on this link
+  bool judges = false;                                      ///< the writer is another core, and may stream
+  std::array<StoreTrials, StoreTrials::kLengths> trials{};  ///< by Length
+  MessageVotes* votes = nullptr;                            ///< null: messages are not pulled
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -230,9 +234,15 @@ struct RecvLink {
     store_shared(credit->store_costs[length][kind], trials[length].costs()[kind], std::memory_order_relaxed);
   }
 
+  /// Whether the next message belongs to a trial of pulling. As for the writer, every message counts that is
+  /// long enough to be pulled.
+  bool begin_trial(uint64_t message_bytes) {
+    return votes != nullptr &&
+           votes->counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes).has_value();
+  }
   /// Whether the message released last has been pulled.
   bool has_pulled() const { return pulled_end >= next; }
-  /// Counts what a message took, from when its first slice was here.
+  /// Counts what a message of a trial took, from when its first slice was here.
   void judge_message(bool was_pulled, uint64_t bytes, uint64_t took_ns) {
     const uint32_t before = votes->preferences;
     votes->add(was_pulled, bytes, took_ns);

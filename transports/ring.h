@@ -44,7 +44,7 @@ static_assert(sizeof(Cell) == kLineBytes);
 struct alignas(kLineBytes) Credit {
   uint64_t released;
   uint32_t can_pull;           ///< 1: the reader has shown that it can pull
-  uint32_t store_costs[2][3];  ///< of the reader: StoreTrials::Costs by StoreTrials::Length
+  uint32_t store_costs[3][3];  ///< of the reader: StoreTrials::Costs by StoreTrials::Length
   uint32_t prefers_pulling;    ///< a bit for each class of messages (MessageVotes)
 };
 static_assert(sizeof(Credit) == kLineBytes);

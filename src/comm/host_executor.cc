@@ -411,7 +411,8 @@ void HostExecutor::start_long(Bound& bound, const Buffers& buffers, uint32_t sig
 
 void HostExecutor::finish_long(Bound& bound) {
   long_call_ = nullptr;
-  if (bound.tries_pulling) bound.carriage_trials.end(now_ns() - bound.began_ns);
+  if (bound.tries_pulling && bound.carriage_trials.is_trial())
+    bound.carriage_trials.end(now_ns() - bound.began_ns);
   striped_ = false;
   waiter_ = make_waiter();
 }
@@ -433,7 +434,7 @@ void HostExecutor::choose_carriage(Bound& bound, const Buffers& buffers) {
   const bool pulls = bound.carriage_trials.begin() && are_pullable(bound, buffers);
   bound.operation->allow_pulling(pulls);
   for (const auto& stripe : bound.stripes) stripe->allow_pulling(pulls);
-  bound.began_ns = now_ns();
+  if (bound.carriage_trials.is_trial()) bound.began_ns = now_ns();
 }
 
 /// Shows the receive buffer to peers that can write to it.

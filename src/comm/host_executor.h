@@ -107,7 +107,7 @@ class HostExecutor final : public Executor, private StalledCall {
     std::unique_ptr<Operation> operation;
     std::vector<std::unique_ptr<Operation>> stripes;  ///< for the workers, if any
     bool is_short = false;                            ///< Operation::is_short for these buffers
-    bool is_long = false;                             ///< timed, or has stripes
+    bool is_long = false;                             ///< may be pulled, or has stripes
     bool may_refer = false;                           ///< ranks may use each other's buffers
     bool tries_pulling = false;                       ///< a large call between processes
     CarriageTrials carriage_trials;                   ///< of calls that may be pulled

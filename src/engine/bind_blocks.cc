@@ -119,6 +119,7 @@ bool Operation::next_block(BoundLane& lane, BoundStep& step) {
   lane.offsets[0] = from != nullptr ? from->offset : 0;
   lane.offsets[1] = to != nullptr ? to->offset : 0;
   lane.piece_bytes = block.is_message ? 0 : block.bytes;
+  set_length(step, lane.piece_bytes);
   lane.done_bytes = 0;
   lane.piece_ready = true;
   return true;

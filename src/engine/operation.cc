@@ -67,17 +67,17 @@ Progress Operation::repeat(const Message& message, uint32_t polls) {
   return advance_short(polls);
 }
 
-/// Of a message: whether the reader pulls it. The reader times it if it may be pulled.
+/// Of a message: whether the reader pulls it, and times it.
 void Operation::choose_carriage(BoundStep& step) {
   const BoundEnd* ends = &ends_[step.first_end];
   SendLink* link = ends[1].send;
-  const bool may_be_pulled = step.merged_bytes >= pulled_message_bytes_ && step.device == nullptr;
+  const bool is_long = step.merged_bytes >= std::max<uint64_t>(pulled_message_bytes_, 1);
   if (link == nullptr) {
-    step.timed = may_be_pulled && ends[0].recv->votes != nullptr;
+    step.timed = is_long && ends[0].recv->begin_trial(step.merged_bytes) && step.device == nullptr;
     return;
   }
-  step.pulled = may_be_pulled && !step.shared && !link->same_process && link->can_pull() &&
-                link->choose_pulling(step.merged_bytes) && is_pullable(step);
+  step.pulled = is_long && link->choose_pulling(step.merged_bytes) && step.device == nullptr &&
+                !step.shared && !link->same_process && link->can_pull() && is_pullable(step);
   step.refer_bytes = step.pulled ? std::min(reference_bytes_, pull_bytes_) : reference_bytes_;
 }
 
@@ -255,7 +255,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   lane.piece_ready = true;
   if (step.merged) {
     lane.piece_bytes = step.merged_bytes;
-    step.length = StoreTrials::length_of(lane.piece_bytes);
+    set_length(step, lane.piece_bytes);
     step.whole = travels_whole(step, lane.piece_bytes);
     std::copy_n(&offsets_[step.first_end], end_count, lane.offsets.data());
     return;
@@ -263,7 +263,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint64_t chunk_bytes = geometry_.agreed_chunk(step.first_chunk + lane.chunk).bytes;
   const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
   lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
-  step.length = StoreTrials::length_of(lane.piece_bytes);
+  set_length(step, chunk_bytes);
   step.whole = travels_whole(step, lane.piece_bytes);
   step.later_bytes = step.early ? chunk_bytes - start - lane.piece_bytes : 0;
   for (uint32_t e = 0; e < end_count; ++e) {
@@ -594,8 +594,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
   uint32_t slot_sinks = 0;
   reduce::Job job = step.job;
   job.sink_count = 0;
-  job.streaming_sinks = 0;
-  job.string_sinks = 0;
+  job.streaming_sinks = job.string_sinks = job.unclaimed_sinks = 0;
   job.count = bytes >> step.element_shift;
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (SendLink* link = sinks[i].send; link != nullptr) {
@@ -606,6 +605,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
     if (step.copies && step.job.sinks[i] == step.job.sources[0]) continue;
     job.streaming_sinks |= (step.job.streaming_sinks >> i & 1u) << job.sink_count;
     job.string_sinks |= (step.job.string_sinks >> i & 1u) << job.sink_count;
+    job.unclaimed_sinks |= (step.job.unclaimed_sinks >> i & 1u) << job.sink_count;
     job.sinks[job.sink_count++] = step.job.sinks[i];
   }
   if (job.sink_count > 0) step.kernel(job);
@@ -663,8 +663,8 @@ bool Operation::write_directly(const BoundStep& step, uint64_t bytes, uint64_t b
   const uint32_t strings = step.job.string_sinks >> own & 1u;
   reduce::Job job = step.job;
   job.sink_count = 0;
-  job.streaming_sinks = 0;
-  job.string_sinks = 0;
+  job.streaming_sinks = job.string_sinks = 0;
+  job.unclaimed_sinks = (step.job.unclaimed_sinks >> own & 1u) != 0 ? UINT32_MAX : 0;  // all are results
   job.count = bytes >> step.element_shift;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
     std::byte* const buffer = exposed_[step.first_exposed + i].open(call_);

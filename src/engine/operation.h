@@ -186,7 +186,7 @@ class Operation {
     bool send_empty = false;            ///< sends a message of no bytes too
     bool copies = false;                ///< one source and no arithmetic
     uint32_t trial_outputs = 0;         ///< sinks in the receive buffer whose stores ResultTrials choose
-    StoreTrials::Length length{};       ///< of the current piece
+    StoreTrials::Length length{};       ///< of the current chunk or message
     uint64_t refer_bytes = UINT64_MAX;  ///< from this size on, slices may travel as references to `refer_end`
     bool shared = false;                ///< messages: every peer can read the source
     bool pulled = false;                ///< messages: the readers pull, or have pulled
@@ -263,6 +263,7 @@ class Operation {
   bool is_pullable(const BoundStep& step);
   void judge_carriage(const BoundStep& step);
   void merge_step(BoundStep& bound, const Step& step);
+  void set_length(BoundStep& step, uint64_t bytes) const;
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
   void settle_messages();

@@ -150,7 +150,7 @@ inline HWY_NOINLINE void copy_to_many(const Job& job, size_t bytes) {
   }
 }
 
-/// Slices of these sizes mostly go to lines that this core has not: of its next slot, or of a result.
+/// Slices of these sizes mostly go to lines that this core has not: of its next slot, or of a short result.
 inline constexpr size_t kLeastClaimingBytes = 2048;
 inline constexpr size_t kMostClaimingBytes = 16384;
 
@@ -173,11 +173,13 @@ inline HWY_NOINLINE void copy_claiming(const uint8_t* source, uint8_t* sink, siz
   std::memcpy(sink + offset, source + offset, bytes - offset);
 }
 
-/// Outside these sizes glibc's memcpy is the fastest copy to one sink above a cache line; below, the call
-/// itself costs most.
-inline void copy_to_one(const uint8_t* source, uint8_t* sink, size_t bytes) {
-  if (bytes >= kLeastClaimingBytes && bytes <= kMostClaimingBytes) return copy_claiming(source, sink, bytes);
-  std::memcpy(sink, source, bytes);
+/// Outside these sizes, and without claiming lines, glibc's memcpy is the fastest copy to one sink above a
+/// cache line; below, the call itself costs most.
+inline void copy_to_one(const Job& job, uint32_t sink, size_t bytes) {
+  const bool may_claim = (job.unclaimed_sinks >> sink & 1) == 0;
+  if (may_claim && bytes >= kLeastClaimingBytes && bytes <= kMostClaimingBytes)
+    return copy_claiming(source_bytes(job, 0), sink_bytes(job, sink), bytes);
+  std::memcpy(sink_bytes(job, sink), source_bytes(job, 0), bytes);
 }
 
 /// The flag that tells a reader is a store of its own, which no store of a string move passes. Source: Intel
@@ -200,7 +202,7 @@ inline HWY_NOINLINE void copy_by_strings(const Job& job, size_t bytes) {
       continue;
     }
     if ((job.streaming_sinks >> m & 1) == 0) {
-      copy_to_one(source_bytes(job, 0), sink_bytes(job, m), bytes);
+      copy_to_one(job, m, bytes);
       continue;
     }
     Job one = job;
@@ -217,7 +219,7 @@ inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
   if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
   if (job.sink_count > 1) return copy_to_many(job, bytes);
   if (job.sinks[0] == job.sources[0]) return;
-  copy_to_one(source_bytes(job, 0), sink_bytes(job, 0), bytes);
+  copy_to_one(job, 0, bytes);
 }
 
 inline void copy_bytes(const Job& job, size_t bytes) {

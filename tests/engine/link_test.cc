@@ -192,6 +192,26 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LinkTest,
                                   std::to_string(tested.param.first_number);
                          });
 
+// Goal: a writer learns what its reader prefers when it looks for free slots, and pulls the messages of that
+// class.
+TEST_P(LinkTest, AWriterFollowsItsReadersPreference) {
+  RingMemory memory(shape());
+  SendLink send = SendLink::at(memory.bytes(), shape());
+  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
+  MessageVotes votes;
+  recv.votes = &votes;
+  constexpr uint64_t kMessage = 100'000;
+  store_shared(send.credits[0].prefers_pulling, 1u << message_class(kMessage));
+  for (uint64_t i = 0; i < GetParam().slots; ++i) {
+    write_message(send, 0);
+    ASSERT_TRUE(read_message(recv, 0));
+  }
+  ASSERT_TRUE(send.can_write());
+  EXPECT_TRUE(send.choose_pulling(kMessage));
+  EXPECT_FALSE(send.choose_pulling(kMessage / 2));
+  EXPECT_FALSE(recv.begin_trial(kMessage)) << "the first message belongs to no trial";
+}
+
 TEST(FlagWordTest, HoldsNumberSignatureAndBytesApart) {
   const uint64_t word = flag::make(41, 0xabcd, flag::kMaxBytes);
   EXPECT_EQ(word & flag::kNumberMask, 42u);

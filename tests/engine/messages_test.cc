@@ -206,11 +206,13 @@ class TwoProcessesTest : public TwoRanksTest {
     recv.votes = &votes_;
   }
 
-  std::unique_ptr<Operation> bind(uint32_t rank, const Message& message) {
-    auto operation = Operation::bind_messages(
-        {&message, 1},
-        {.pull_bytes = 1, .pulled_message_bytes = 1, .slots = kShape.slots, .slot_bytes = kShape.slot_bytes},
-        rank == 0 ? first_ : second_);
+  std::unique_ptr<Operation> bind(uint32_t rank, const Message& message, uint64_t pulled_bytes = 1) {
+    auto operation = Operation::bind_messages({&message, 1},
+                                              {.pull_bytes = 1,
+                                               .pulled_message_bytes = pulled_bytes,
+                                               .slots = kShape.slots,
+                                               .slot_bytes = kShape.slot_bytes},
+                                              rank == 0 ? first_ : second_);
     operation->start({}, 0);
     return operation;
   }
@@ -231,6 +233,20 @@ class TwoProcessesTest : public TwoRanksTest {
   MessageVotes votes_;
   uint64_t number_ = 0;
 };
+
+// Goal: no message is too short for a limit of 0 bytes (TUTTI_PULL_BYTES).
+TEST_F(TwoProcessesTest, EmptyMessagesAreNeverPulled) {
+  for (uint64_t message = 0; message < kFirstPulled + kPulledCalls; ++message) {
+    Bytes sent;
+    Bytes got;
+    auto sender = bind(0, {.buffer = sent.data(), .peer = 1, .sending = true}, 0);
+    auto receiver = bind(1, {.buffer = got.data(), .peer = 0}, 0);
+    Progress end_sender{};
+    Progress end_receiver{};
+    run(*sender, *receiver, end_sender, end_receiver);
+    ASSERT_EQ(end_receiver, Progress::kDone) << message;
+  }
+}
 
 TEST_F(TwoProcessesTest, TrialsPullSomeMessages) {
   for (uint64_t message = 0; message < kFirstPulled + kPulledCalls; ++message) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "engine/operation.h"
@@ -15,6 +16,7 @@ namespace {
 
 using enum Stores;
 constexpr auto kShort = StoreTrials::kShortPiece;
+constexpr auto kMiddle = StoreTrials::kMiddlePiece;
 constexpr auto kLong = StoreTrials::kLongPiece;
 
 constexpr uint64_t kBytes = 4096;
@@ -25,12 +27,27 @@ TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
   for (const uint64_t slots : {4u, 32u, 128u, 256u}) {
     std::map<Stores, uint32_t> of_short;
     std::map<Stores, uint32_t> of_long;
-    for (uint64_t number = 0; number < 16 * slots; ++number) {
+    for (uint64_t number = 0; number < 48 * slots; ++number) {
       if (const auto trial = StoreTrials::timed_trial_of(number, slots, kShort)) ++of_short[*trial];
       if (const auto trial = StoreTrials::timed_trial_of(number, slots, kLong)) ++of_long[*trial];
     }
-    EXPECT_EQ(of_short, (std::map<Stores, uint32_t>{{kOrdinary, 4}, {kStreaming, 4}})) << slots;
-    EXPECT_EQ(of_long, (std::map<Stores, uint32_t>{{kOrdinary, 4}, {kStreaming, 4}, {kString, 4}})) << slots;
+    EXPECT_EQ(of_short, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}})) << slots;
+    EXPECT_EQ(of_long, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}, {kString, 12}}))
+        << slots;
+  }
+}
+
+// Goal: no kind is always tried on the first slice of a message, which takes longer than the others. Not of
+// long pieces (StoreTrials::trial_of).
+TEST(StoreTrialsTest, EachKindIsTriedInEachPlace) {
+  constexpr uint64_t kSlots = 32;
+  for (const auto length : {kShort, kMiddle}) {
+    std::map<uint64_t, std::set<Stores>> tried;
+    for (uint64_t number = 0; number < 48 * kSlots; ++number) {
+      if (const auto trial = StoreTrials::timed_trial_of(number, kSlots, length))
+        tried[number % kSlots].insert(*trial);
+    }
+    for (const auto& [place, kinds] : tried) EXPECT_EQ(kinds.size(), tried.size()) << place;
   }
 }
 
@@ -38,7 +55,7 @@ TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
 // slow.
 TEST(StoreTrialsTest, ATimedTrialFollowsOneOfItsKindInTheSameSlot) {
   constexpr uint64_t kSlots = 32;
-  for (const auto length : {kShort, kLong}) {
+  for (const auto length : {kShort, kMiddle, kLong}) {
     for (uint64_t number = 0; number < 16 * kSlots; ++number) {
       const auto timed = StoreTrials::timed_trial_of(number, kSlots, length);
       if (!timed) continue;
@@ -54,8 +71,9 @@ constexpr Choice kStreams{.streams = true, .moves_strings = false};
 constexpr Choice kMovesStrings{.streams = false, .moves_strings = true};
 
 /// What copies get.
-Stores choose(const Choice& now, const StoreTrials::Costs& writer, const StoreTrials::Costs& reader) {
-  return StoreTrials::choose(now, writer, reader).stores(true);
+Stores choose(const Choice& now, const StoreTrials::Costs& writer, const StoreTrials::Costs& reader,
+              StoreTrials::Length length = kLong) {
+  return StoreTrials::choose(now, length, writer, reader).stores(true);
 }
 
 TEST(StoreTrialsTest, TheSumOfBothEndsDecides) {
@@ -81,6 +99,7 @@ TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
   for (const Choice& now : {Choice{}, kStreams, kMovesStrings}) {
     EXPECT_EQ(choose(now, near, near), kString);
     EXPECT_EQ(choose(now, far, far), kStreaming) << "far cores";
+    EXPECT_EQ(choose(now, far, far, kMiddle), kString) << "far cores";
     EXPECT_EQ(choose(now, far_but_fast, far_but_fast), kString);
     EXPECT_EQ(choose(now, near_and_cold, near_and_cold), kString);
     EXPECT_EQ(choose(now, slow, slow), kOrdinary);
@@ -90,7 +109,7 @@ TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
 // Goal: a sum, which cannot move strings, gets the better of the other two.
 TEST(StoreTrialsTest, StringMovesHideNoOtherChoice) {
   const StoreTrials::Costs near_and_cold = {130, 90, 60};
-  const Choice choice = StoreTrials::choose({}, near_and_cold, near_and_cold);
+  const Choice choice = StoreTrials::choose({}, kLong, near_and_cold, near_and_cold);
   EXPECT_EQ(choice.stores(true), kString);
   EXPECT_EQ(choice.stores(false), kStreaming);
 }
@@ -105,6 +124,33 @@ TEST(StoreTrialsTest, ASmallDifferenceChangesNothing) {
   const StoreTrials::Costs near_too = {100, 140, 102};
   EXPECT_EQ(choose({}, near, near), kOrdinary);
   EXPECT_EQ(choose(kMovesStrings, near_too, near_too), kString);
+}
+
+TEST(StoreTrialsTest, ABadFirstTrialIsForgottenAtOnce) {
+  StoreTrials trials;
+  trials.add(kOrdinary, kBytes, 1000 * kFastNs);
+  trials.add(kOrdinary, kBytes, kFastNs);
+  EXPECT_EQ(trials.costs()[0], kFastNs * 1000 / kBytes);
+}
+
+// Goal: a mean is of more trials where slices are short.
+TEST(StoreTrialsTest, ShortSlicesNeedMoreTrials) {
+  const auto after_one_slow = [](uint64_t bytes) {
+    StoreTrials trials;
+    for (int i = 0; i < 20; ++i) trials.add(kOrdinary, bytes, bytes);
+    trials.add(kOrdinary, bytes, 2 * bytes);
+    return trials.costs()[0];
+  };
+  EXPECT_EQ(after_one_slow(4096), 1125u);
+  EXPECT_EQ(after_one_slow(8192), 1166u);
+  EXPECT_EQ(after_one_slow(16384), 1333u);
+}
+
+TEST(StoreTrialsTest, PiecesHaveThreeLengths) {
+  EXPECT_EQ(StoreTrials::length_of(4095), kShort);
+  EXPECT_EQ(StoreTrials::length_of(4096), kMiddle);
+  EXPECT_EQ(StoreTrials::length_of(131071), kMiddle);
+  EXPECT_EQ(StoreTrials::length_of(131072), kLong);
 }
 
 TEST(StoreTrialsTest, AnEndThatLostItsCoreDoesNotDecide) {
@@ -162,40 +208,41 @@ TEST_F(StoresTest, BothEndsTimeTheTrials) {
   exchange(4);  // two rounds of the ring
   const SendLink& send = network_.send(0, 1, kMessageChannel);
   for (const size_t kind : {0u, 1u}) {
-    EXPECT_GT(send.trials[kShort].costs()[kind], 0u);
-    EXPECT_GT(load_shared(send.credits[0].store_costs[kShort][kind]), 0u);
+    EXPECT_GT(send.trials[kMiddle].costs()[kind], 0u);
+    EXPECT_GT(load_shared(send.credits[0].store_costs[kMiddle][kind]), 0u);
   }
   EXPECT_EQ(send.trials[kLong].costs(), StoreTrials::Costs{});
 }
 
-// Goal: the messages of long pieces are counted apart, and try string moves too, where the CPU has them.
-TEST_F(StoresTest, LongPiecesTryStringMoves) {
+// Goal: the messages of longer pieces are counted apart, and try string moves too, where the CPU has them.
+TEST_F(StoresTest, LongerPiecesTryStringMoves) {
+  exchange(8, StoreTrials::kLeastMiddlePiece);
   exchange(4, StoreTrials::kLeastLongPiece);
   const SendLink& send = network_.send(0, 1, kMessageChannel);
-  for (const size_t kind : {0u, 1u, 2u}) {
-    const bool is_tried = kind < 2 || reduce::has_string_moves();
-    EXPECT_EQ(send.trials[kLong].costs()[kind] > 0, is_tried) << kind;
-    EXPECT_GT(load_shared(send.credits[0].store_costs[kLong][kind]), 0u) << kind;
+  for (const auto length : {kMiddle, kLong}) {
+    for (const size_t kind : {0u, 1u, 2u}) {
+      const bool is_tried = kind < 2 || reduce::has_string_moves();
+      EXPECT_EQ(send.trials[length].costs()[kind] > 0, is_tried) << kind;
+      EXPECT_GT(load_shared(send.credits[0].store_costs[length][kind]), 0u) << kind;
+    }
   }
   EXPECT_EQ(send.trials[kShort].costs(), StoreTrials::Costs{});
 }
 
-// Goal: a writer whose trials say so streams, and the payloads arrive whole.
-TEST_F(StoresTest, AWriterStreamsAndThePayloadsAreWhole) {
+// Goal: whatever a writer chooses, payloads arrive whole. Method: the reader judges nothing, so the choice
+// stays.
+TEST_F(StoresTest, PayloadsAreWholeWithEachChoice) {
+  network_.recv(0, 1, kMessageChannel).judges = false;
   SendLink& send = network_.send(0, 1, kMessageChannel);
-  send.trials[kShort].add(kOrdinary, kBytes, 100'000'000);
-  send.trials[kShort].add(kStreaming, kBytes, 1);
-  exchange(100);
-  EXPECT_TRUE(send.choices[kShort].streams);
-}
-
-TEST_F(StoresTest, AWriterMovesStringsAndThePayloadsAreWhole) {
-  SendLink& send = network_.send(0, 1, kMessageChannel);
-  send.trials[kLong].add(kOrdinary, kBytes, 100'000'000);
-  send.trials[kLong].add(kStreaming, kBytes, 100'000'000);
-  send.trials[kLong].add(kString, kBytes, 1);
-  for (const uint64_t more : {0u, 1u, 1000u}) exchange(10, StoreTrials::kLeastLongPiece + more);
-  EXPECT_TRUE(send.choices[kLong].moves_strings);
+  for (const Choice& choice : {Choice{}, kStreams, kMovesStrings}) {
+    send.choices.fill(choice);
+    for (const uint64_t bytes :
+         {StoreTrials::kLeastBytes, StoreTrials::kLeastMiddlePiece, StoreTrials::kLeastLongPiece}) {
+      for (const uint64_t more : {0u, 1u, 1000u}) exchange(10, bytes + more);
+    }
+    EXPECT_EQ(send.choices[kLong].streams, choice.streams);
+    EXPECT_EQ(send.choices[kLong].moves_strings, choice.moves_strings);
+  }
 }
 
 // Goal: a link of a network transport is not tried: its writer and its reader are one thread.
@@ -204,8 +251,8 @@ TEST_F(StoresTest, LinksOfANetworkAreNotTried) {
   network_.recv(0, 1, kMessageChannel).judges = false;
   exchange(3);
   const SendLink& send = network_.send(0, 1, kMessageChannel);
-  EXPECT_EQ(send.trials[kShort].costs(), StoreTrials::Costs{});
-  EXPECT_EQ(load_shared(send.credits[0].store_costs[kShort][0]), 0u);
+  EXPECT_EQ(send.trials[kMiddle].costs(), StoreTrials::Costs{});
+  EXPECT_EQ(load_shared(send.credits[0].store_costs[kMiddle][0]), 0u);
 }
 
 }  // namespace

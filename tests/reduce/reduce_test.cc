@@ -246,6 +246,7 @@ TEST(CopyKernelTest, CopiesToEverySinkOnEveryTarget) {
         job.sink_count = static_cast<uint32_t>(sink_count);
         for (const uint32_t string_sinks : {0u, 0b1u, 0b110u}) {
           job.string_sinks = string_sinks;
+          job.unclaimed_sinks = string_sinks >> 1;
           for (const Placement& placement : placements(bytes.type)) {
             trial.check(target, job, placement, want);
             if (HasFatalFailure()) return;

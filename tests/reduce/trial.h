@@ -95,7 +95,8 @@ inline std::string describe(const std::string& target, const KernelCase& kernel,
          " source misalignment=" + std::to_string(placement.source_misalignment_bytes) +
          " sink misalignment=" + std::to_string(placement.sink_misalignment_bytes) +
          (placement.in_place ? " in place" : "") + " streaming=" + std::to_string(placement.streaming_sinks) +
-         " strings=" + std::to_string(job.string_sinks) + " finish=" + std::to_string(job.finish) +
+         " strings=" + std::to_string(job.string_sinks) +
+         " unclaimed=" + std::to_string(job.unclaimed_sinks) + " finish=" + std::to_string(job.finish) +
          " scaled=" + std::to_string(job.scaled_sources) + " on " + target;
 }
 
