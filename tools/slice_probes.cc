@@ -67,14 +67,18 @@ class Pages {
   size_t bytes_;
 };
 
-/// Which stores the library would use, but for string moves, by the trials of both cores.
+/// How the library would store, by the trials of both cores: into slots; for results, but for string moves.
 struct StoresBySize {
   struct OfSize {
     std::array<StoreTrials, 2> writers;  ///< of each core
     std::array<StoreTrials, 2> readers;
     std::array<StoreTrials, 2> results;
 
-    bool stream_slots() const { return StoreTrials::choose({}, sum(writers), sum(readers)).streams; }
+    /// `bytes`: of a slice. Those as long as a slot are of pieces above 32 KiB, most of which are long.
+    Stores slots(uint32_t bytes) const {
+      const auto length = bytes < kRing.slot_bytes ? StoreTrials::length_of(bytes) : StoreTrials::kLongPiece;
+      return StoreTrials::choose({}, length, sum(writers), sum(readers)).stores(true);
+    }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);
       return !ResultTrials::prefers_caches(costs[0], costs[1]);
@@ -82,7 +86,10 @@ struct StoresBySize {
 
    private:
     static StoreTrials::Costs sum(const std::array<StoreTrials, 2>& of) {
-      return {of[0].costs()[0] + of[1].costs()[0], of[0].costs()[1] + of[1].costs()[1], 0};
+      StoreTrials::Costs sums = {};
+      for (size_t kind = 0; kind < kStoresCount; ++kind)
+        sums[kind] = of[0].costs()[kind] + of[1].costs()[kind];
+      return sums;
     }
   };
   std::map<uint32_t, OfSize> sizes;
@@ -144,10 +151,11 @@ class Side {
   bool measure(uint32_t bytes) {
     if (!meet()) return false;
     if (const auto known = shared_.stores.sizes.find(bytes); known != shared_.stores.sizes.end()) {
-      slots_past_ = known->second.stream_slots();
-      results_past_ = bytes >= kLeastStreamedResult && known->second.stream_results();
+      slots_ = known->second.slots(bytes);
+      const bool past = bytes >= kLeastStreamedResult && known->second.stream_results();
+      results_ = past ? Stores::kStreaming : Stores::kOrdinary;
     } else {
-      slots_past_ = results_past_ = false;
+      slots_ = results_ = Stores::kOrdinary;
     }
     in_memory(bytes);
     pass_own(bytes);
@@ -162,22 +170,30 @@ class Side {
     samples_[{work, bytes}].push_back(static_cast<double>(now_ns() - start) / count);
   }
 
-  void copy(const void* from, void* to, uint32_t bytes, bool past) {
+  void copy(const void* from, void* to, uint32_t bytes, Stores stores) {
     job_.sources[0] = from;
     job_.sinks[0] = to;
     job_.source_count = job_.sink_count = 1;
     job_.count = bytes;
-    job_.streaming_sinks = past ? 1 : 0;
+    job_.streaming_sinks = stores == Stores::kStreaming ? 1 : 0;
+    job_.string_sinks = stores == Stores::kString ? 1 : 0;
     copy_kernel_(job_);
   }
-  void reduce(const void* one, const void* other, void* to, uint32_t bytes, bool past) {
+  /// As in Operation::set_length: slices of 8 KiB are of results whose lines are not claimed.
+  void copy_result(const void* from, void* to, uint32_t bytes, Stores stores) {
+    job_.unclaimed_sinks = bytes == 8192 ? 1 : 0;
+    copy(from, to, bytes, stores);
+    job_.unclaimed_sinks = 0;
+  }
+  void reduce(const void* one, const void* other, void* to, uint32_t bytes, Stores stores) {
     job_.sources[0] = one;
     job_.sources[1] = other;
     job_.sinks[0] = to;
     job_.source_count = 2;
     job_.sink_count = 1;
     job_.count = bytes / sizeof(float);
-    job_.streaming_sinks = past ? 1 : 0;
+    job_.streaming_sinks = stores == Stores::kStreaming ? 1 : 0;
+    job_.string_sinks = 0;
     sum_kernel_(job_);
   }
 
@@ -193,24 +209,24 @@ class Side {
   }
 
   void in_memory(uint32_t bytes) {
-    time(SliceWork::kCopy, bytes, [&] { copy(near_.data(), other_.data(), bytes, false); });
-    time(SliceWork::kRead, bytes, [&] { copy(cold(bytes, false), near_.data(), bytes, false); });
-    time(SliceWork::kWrite, bytes, [&] { copy(near_.data(), cold(bytes, true), bytes, results_past_); });
+    time(SliceWork::kCopy, bytes, [&] { copy(near_.data(), other_.data(), bytes, Stores::kOrdinary); });
+    time(SliceWork::kRead, bytes, [&] { copy(cold(bytes, false), near_.data(), bytes, Stores::kOrdinary); });
+    time(SliceWork::kWrite, bytes, [&] { copy_result(near_.data(), cold(bytes, true), bytes, results_); });
     time(SliceWork::kCopyMemory, bytes,
-         [&] { copy(cold(bytes, false), cold(bytes, true), bytes, results_past_); });
+         [&] { copy_result(cold(bytes, false), cold(bytes, true), bytes, results_); });
     time(SliceWork::kReduce, bytes,
-         [&] { reduce(near_.data(), third_.data(), other_.data(), bytes, false); });
+         [&] { reduce(near_.data(), third_.data(), other_.data(), bytes, Stores::kOrdinary); });
   }
 
   /// What the engine does for a slice to a link (engine/operation.cc). False: no slot becomes free.
-  bool send(SendLink& link, const std::byte* from, uint32_t bytes, bool past) {
+  bool send(SendLink& link, const std::byte* from, uint32_t bytes, Stores stores) {
     for (uint32_t spins = 1; !link.can_write(); ++spins) {
       if (spins % 4096 == 0 && now_ns() > wait_end_ns_) return false;
     }
-    copy(from, link.span(bytes), bytes, past);
+    copy(from, link.span(bytes), bytes, stores);
     link.commit(kSignature, bytes);
     const bool reader_has_slot = &link == &send_ && bytes > kInlineBytes;
-    if (reader_has_slot && !past && bytes <= kMostClaimedBytes && link.knows_room())
+    if (reader_has_slot && stores == Stores::kOrdinary && bytes <= kMostClaimedBytes && link.knows_room())
       claim_lines(link.slot(), bytes);
     return true;
   }
@@ -221,16 +237,17 @@ class Side {
     }
     return true;
   }
-  bool receive(RecvLink& link, std::byte* to, uint32_t bytes, bool past) {
+  bool receive(RecvLink& link, std::byte* to, uint32_t bytes, Stores stores) {
     if (!await(link, bytes)) return false;
-    copy(link.span(link.word()), to, bytes, past);
+    copy_result(link.span(link.word()), to, bytes, stores);
     link.release(link.word());
     return true;
   }
 
   void pass_own(uint32_t bytes) {
-    time(SliceWork::kSendOwn, bytes, [&] { (void)send(own_send_, near_.data(), bytes, false); });
-    time(SliceWork::kReceiveOwn, bytes, [&] { (void)receive(own_receive_, other_.data(), bytes, false); });
+    time(SliceWork::kSendOwn, bytes, [&] { (void)send(own_send_, near_.data(), bytes, Stores::kOrdinary); });
+    time(SliceWork::kReceiveOwn, bytes,
+         [&] { (void)receive(own_receive_, other_.data(), bytes, Stores::kOrdinary); });
   }
 
   /// Both cores send a batch, then both receive.
@@ -250,18 +267,18 @@ class Side {
   bool exchange(uint32_t bytes) {
     return in_turn(
         bytes, {SliceWork::kSend, SliceWork::kReceive},
-        [&] { return send(send_, near_.data(), bytes, slots_past_); },
-        [&] { return receive(receive_, other_.data(), bytes, false); });
+        [&] { return send(send_, near_.data(), bytes, slots_); },
+        [&] { return receive(receive_, other_.data(), bytes, Stores::kOrdinary); });
   }
 
   bool exchange_memory(uint32_t bytes) {
-    const auto send_one = [&] { return send(send_, cold(bytes, false), bytes, slots_past_); };
+    const auto send_one = [&] { return send(send_, cold(bytes, false), bytes, slots_); };
     return in_turn(bytes, {SliceWork::kSendMemory, SliceWork::kReceiveMemory}, send_one,
-                   [&] { return receive(receive_, cold(bytes, true), bytes, results_past_); }) &&
+                   [&] { return receive(receive_, cold(bytes, true), bytes, results_); }) &&
            in_turn(bytes, {SliceWork::kSendMemory, SliceWork::kReduceMemory}, send_one, [&] {
              if (!await(receive_, bytes)) return false;
              const uint64_t word = receive_.word();
-             reduce(receive_.span(word), cold(bytes, false), cold(bytes, true), bytes, results_past_);
+             reduce(receive_.span(word), cold(bytes, false), cold(bytes, true), bytes, results_);
              receive_.release(word);
              return true;
            });
@@ -271,9 +288,9 @@ class Side {
     if (!meet()) return false;
     const uint64_t start = now_ns();
     for (uint32_t i = 0; i < kTrips; ++i) {
-      if (is_first() && !send(send_, cold(bytes, false), bytes, slots_past_)) return give_up();
-      if (!receive(receive_, cold(bytes, true), bytes, results_past_)) return give_up();
-      if (!is_first() && !send(send_, cold(bytes, false), bytes, slots_past_)) return give_up();
+      if (is_first() && !send(send_, cold(bytes, false), bytes, slots_)) return give_up();
+      if (!receive(receive_, cold(bytes, true), bytes, results_)) return give_up();
+      if (!is_first() && !send(send_, cold(bytes, false), bytes, slots_)) return give_up();
     }
     if (is_first())
       samples_[{SliceWork::kPass, bytes}].push_back(static_cast<double>(now_ns() - start) / (2 * kTrips));
@@ -286,8 +303,8 @@ class Side {
     const uint32_t count = 4 * batch_of(bytes);
     uint64_t start = 0;
     for (uint32_t i = 0; i < count; ++i) {
-      const bool good = is_first() ? send(send_, near_.data(), bytes, slots_past_)
-                                   : receive(receive_, other_.data(), bytes, false);
+      const bool good = is_first() ? send(send_, near_.data(), bytes, slots_)
+                                   : receive(receive_, other_.data(), bytes, Stores::kOrdinary);
       if (!good) return give_up();
       if (i == 0) start = now_ns();
     }
@@ -300,26 +317,27 @@ class Side {
   bool try_stores(uint32_t bytes) {
     if (!meet()) return false;
     StoresBySize::OfSize* const of = &shared_.stores.sizes.at(bytes);
-    for (const Stores kind : {Stores::kOrdinary, Stores::kStreaming}) {
-      const bool past = kind == Stores::kStreaming;
-      const auto timed = [&](StoreTrials& trials, const void* from, void* to, bool is_past) {
+    for (const Stores kind : {Stores::kOrdinary, Stores::kStreaming, Stores::kString}) {
+      if (kind == Stores::kString && (bytes < StoreTrials::kLeastMiddlePiece || !reduce::has_string_moves()))
+        continue;
+      const auto timed = [&](StoreTrials& trials, const void* from, void* to, Stores stores) {
         const uint64_t start = now_ns();
-        copy(from, to, bytes, is_past);
+        copy(from, to, bytes, stores);
         std::atomic_thread_fence(std::memory_order_seq_cst);
         trials.add(kind, bytes, now_ns() - start);
       };
       const auto send_one = [&] {
         (void)send_.can_write();
-        timed(of->writers[index_], near_.data(), send_.span(bytes), past);
+        timed(of->writers[index_], near_.data(), send_.span(bytes), kind);
         send_.commit(kSignature, bytes);
       };
       for (uint32_t i = 0; i < kTrips; ++i) {
         if (is_first()) send_one();
         if (!await(receive_, bytes)) return give_up();
-        timed(of->readers[index_], receive_.span(receive_.word()), other_.data(), false);
+        timed(of->readers[index_], receive_.span(receive_.word()), other_.data(), Stores::kOrdinary);
         receive_.release(receive_.word());
         if (!is_first()) send_one();
-        timed(of->results[index_], near_.data(), cold(bytes, true), past);
+        if (kind != Stores::kString) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
       }
       if (!meet()) return false;
     }
@@ -333,8 +351,8 @@ class Side {
   RecvLink own_receive_;
   std::byte* arena_;
   uint32_t index_;
-  bool slots_past_ = false;
-  bool results_past_ = false;
+  Stores slots_ = Stores::kOrdinary;
+  Stores results_ = Stores::kOrdinary;
   std::array<size_t, 2> place_ = {};
   uint64_t wait_end_ns_ = 0;
   reduce::Job job_ = {};
