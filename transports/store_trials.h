@@ -22,7 +22,8 @@ class StoreTrials {
   /// Shorter payloads get ordinary stores: from here on streaming is faster between far cores.
   static constexpr uint64_t kLeastBytes = 1024;
 
-  /// Messages by the piece of memory that they are a part of. Those of short pieces try no string moves.
+  /// Slices by the whole that they are cut from: a chunk of a plan, or a message. Those of short ones try no
+  /// string moves.
   enum Length : uint8_t { kShortPiece = 0, kMiddlePiece = 1, kLongPiece = 2 };
   static constexpr size_t kLengths = 3;
   static constexpr uint64_t kLeastMiddlePiece = 4096;
