@@ -172,8 +172,9 @@ void Operation::set_length(BoundStep& step, uint64_t bytes) const {
   constexpr uint64_t kLeastUnclaimedResult = 16384;
   if (bytes < kLeastUnclaimedResult || step.length != StoreTrials::kMiddlePiece) return;
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
-  for (uint32_t i = 0; i < step.sink_count; ++i)
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (sinks[i].send == nullptr) step.job.unclaimed_sinks |= 1u << i;
+  }
 }
 
 /// The offset of an end's k-th chunk plus `start` bytes, relative to the end's base.

@@ -255,7 +255,6 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   lane.piece_ready = true;
   if (step.merged) {
     lane.piece_bytes = step.merged_bytes;
-    set_length(step, lane.piece_bytes);
     step.whole = travels_whole(step, lane.piece_bytes);
     std::copy_n(&offsets_[step.first_end], end_count, lane.offsets.data());
     return;
