@@ -584,30 +584,44 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
   return !shared && pulls && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
 }
 
-/// Runs a step whose sinks are not all written: links carry references where they can, and a copy onto itself
-/// (in place) needs no write.
-void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns) {
+/// The job with the sinks of `written` only. Copying a job waits until the stores of its pointers have left
+/// the core, and so for all stores before them.
+[[gnu::noinline]] reduce::Job Operation::only_to(const reduce::Job& all, uint32_t written) {
+  reduce::Job job = all;
+  job.sink_count = 0;
+  job.streaming_sinks = job.string_sinks = job.unclaimed_sinks = 0;
+  for (uint32_t i = 0; i < all.sink_count; ++i) {
+    if ((written >> i & 1u) == 0) continue;
+    job.streaming_sinks |= (all.streaming_sinks >> i & 1u) << job.sink_count;
+    job.string_sinks |= (all.string_sinks >> i & 1u) << job.sink_count;
+    job.unclaimed_sinks |= (all.unclaimed_sinks >> i & 1u) << job.sink_count;
+    job.sinks[job.sink_count++] = all.sinks[i];
+  }
+  return job;
+}
+
+/// Runs a step whose sinks may not all be written: links carry references where they can, and a copy onto
+/// itself (in place) needs no write.
+void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint32_t signature = signature_ ^ step.signature;
   std::array<Carriage, reduce::kMaxSinks> carriages{};
   uint32_t slot_sinks = 0;
-  reduce::Job job = step.job;
-  job.sink_count = 0;
-  job.streaming_sinks = job.string_sinks = job.unclaimed_sinks = 0;
-  job.count = bytes >> step.element_shift;
+  uint32_t written = 0;  // a bit for each sink
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (SendLink* link = sinks[i].send; link != nullptr) {
       carriages[i] = refers ? carriage_for(step, *link, bytes) : Carriage::kSlot;
     }
     if (carriages[i] == Carriage::kReference || carriages[i] == Carriage::kPull) continue;
     slot_sinks |= 1u << i;
-    if (step.copies && step.job.sinks[i] == step.job.sources[0]) continue;
-    job.streaming_sinks |= (step.job.streaming_sinks >> i & 1u) << job.sink_count;
-    job.string_sinks |= (step.job.string_sinks >> i & 1u) << job.sink_count;
-    job.unclaimed_sinks |= (step.job.unclaimed_sinks >> i & 1u) << job.sink_count;
-    job.sinks[job.sink_count++] = step.job.sinks[i];
+    if (!step.copies || step.job.sinks[i] != step.job.sources[0]) written |= 1u << i;
   }
-  if (job.sink_count > 0) step.kernel(job);
+  step.job.count = bytes >> step.element_shift;
+  if (written == (1u << step.sink_count) - 1) {
+    step.kernel(step.job);
+  } else if (written != 0) {
+    step.kernel(only_to(step.job, written));
+  }
   if (began_ns != 0) judge_stores(step, bytes, began_ns, slot_sinks);
   if (bytes <= most_demoted_bytes_ && bytes > kInlineBytes) demote(step, bytes);
   const void* referred = step.refer_end < step.source_count

@@ -295,7 +295,8 @@ class Operation {
                             uint64_t left);
   Progress send_device_slice(const BoundStep& step, std::byte* source, uint64_t bytes, bool is_tail);
   void keep_reference(SendLink& link);
-  void write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
+  static reduce::Job only_to(const reduce::Job& all, uint32_t written);
+  void write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
   uint64_t choose_stores(BoundStep& step) const;
   /// For short payloads. No trial: returns 0.
