@@ -52,6 +52,9 @@ RankCosts Machine::costs(uint32_t rank_count, uint32_t emulated_hosts) const {
     const uint64_t slot_bytes = tcp::kTcpTraits.slot_bytes;
     costs.slices = {.least = slot_bytes, .most = slot_bytes};
   }
+  const bool own_cores =
+      emulated_hosts == 1 && host_count(rank_count) == 1 && rank_count <= routes_->hosts()[0].rank_count();
+  if (costs.is_measured() && own_cores) costs.slices.wide_slots = costs.slots / kCreditsPerRing;
   return costs;
 }
 

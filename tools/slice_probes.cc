@@ -73,11 +73,14 @@ struct StoresBySize {
     std::array<StoreTrials, 2> writers;  ///< of each core
     std::array<StoreTrials, 2> readers;
     std::array<StoreTrials, 2> results;
+    StoreTrials streams;  ///< of slices as long as a slot, by the core that reads them
 
     /// `bytes`: of a slice. Those as long as a slot are of pieces above 32 KiB, most of which are long.
     Stores slots(uint32_t bytes) const {
-      const auto length = bytes < kRing.slot_bytes ? StoreTrials::length_of(bytes) : StoreTrials::kLongPiece;
-      return StoreTrials::choose({}, length, sum(writers), sum(readers)).stores(true);
+      if (bytes >= kRing.slot_bytes)
+        return StoreTrials::choose({}, StoreTrials::kLongPiece, streams.costs(), streams.costs())
+            .stores(true);
+      return StoreTrials::choose({}, StoreTrials::length_of(bytes), sum(writers), sum(readers)).stores(true);
     }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);
@@ -340,8 +343,22 @@ class Side {
         if (kind != Stores::kString) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
       }
       if (!meet()) return false;
+      if (bytes >= kRing.slot_bytes && !try_stream(bytes, kind, of->streams)) return false;
     }
     return true;
+  }
+
+  /// As in the library's runs: one core sends out of memory, the other one receives to memory.
+  bool try_stream(uint32_t bytes, Stores kind, StoreTrials& trials) {
+    uint64_t start = 0;
+    for (uint32_t i = 0; i < 2 * kRing.slots; ++i) {
+      const bool good = is_first() ? send(send_, cold(bytes, false), bytes, kind)
+                                   : receive(receive_, cold(bytes, true), bytes, Stores::kStreaming);
+      if (!good) return give_up();
+      if (i == kRing.slots - 1) start = now_ns();  // the slots have been written in this way
+    }
+    if (!is_first()) trials.add(kind, uint64_t{bytes} * kRing.slots, now_ns() - start);
+    return meet();
   }
 
   Shared& shared_;

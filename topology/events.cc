@@ -12,7 +12,7 @@ constexpr size_t kProbedCores = 2;  // which worked at once (tools/slice_probes.
 
 }  // namespace
 
-WalkCut::Slices WalkCut::of(const WalkStep& step, uint32_t round, const SliceLimits& limits) const {
+WalkCut::Slices WalkCut::of(const WalkStep& step, uint32_t round) const {
   const uint64_t chunk =
       (step.bytes + uint64_t{step.chunks} * stripes - 1) / (uint64_t{step.chunks} * stripes);
   const uint64_t done = uint64_t{round} * rounds.round_bytes;
@@ -22,7 +22,7 @@ WalkCut::Slices WalkCut::of(const WalkStep& step, uint32_t round, const SliceLim
   uint64_t count = 0;
   if (rounds.count == 1) {  // adjacent chunks travel as one piece
     piece *= step.chunks;
-    count = (piece + slice_bytes_for(piece, limits) - 1) / slice_bytes_for(piece, limits);
+    count = (piece + rounds.slice_bytes - 1) / rounds.slice_bytes;
   } else {
     count = (piece + rounds.slice_bytes - 1) / rounds.slice_bytes * step.chunks;
     piece *= step.chunks;
@@ -37,7 +37,7 @@ Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
     : walk_(walk),
       cut_(cut),
       options_(options),
-      slot_count_(std::max(2u, options.costs.slots)),
+      slot_count_(std::max(2u, cut.rounds.slots)),
       is_measured_(options.costs.is_measured()),
       lanes_(walk.lanes().size()),
       links_(walk.links().size()),
@@ -68,7 +68,7 @@ Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
 /// The first round has the most slices, so this many messages are enough of each link.
 void Events::make_slots() {
   for (const WalkStep& step : walk_.steps()) {
-    const uint32_t messages = cut_.of(step, 0, options_.costs.slices).count * cut_.walked_rounds;
+    const uint32_t messages = cut_.of(step, 0).count * cut_.walked_rounds;
     for (const uint32_t link : walk_.writes_of(step)) {
       LinkState& state = links_[link];
       state.slots = std::min(slot_count_, state.slots + messages);
@@ -176,7 +176,7 @@ bool Events::next_slices(LaneState& state, const WalkLane& lane) const {
       }
       if (state.round >= cut_.walked_rounds) return false;
       const WalkStep& step = walk_.steps()[lane.first_step + state.step];
-      state.slices = cut_.of(step, state.round, options_.costs.slices);
+      state.slices = cut_.of(step, state.round);
       if (state.slices.count > 0) break;
       ++state.step;
     }

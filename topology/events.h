@@ -30,7 +30,7 @@ struct WalkCut {
     double bytes = 0;
     double stand_for = 1;  ///< slices of the engine in each
   };
-  Slices of(const WalkStep& step, uint32_t round, const SliceLimits& limits) const;
+  Slices of(const WalkStep& step, uint32_t round) const;
 };
 
 /// Why a span began when it began, and what it did.

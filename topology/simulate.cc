@@ -50,7 +50,7 @@ WalkCut cut_of(const Walk& walk, uint32_t stripes, const SimulateOptions& option
   const uint64_t chunk = (walk.largest_chunk_bytes() + stripes - 1) / stripes;
   cut.rounds = Rounds::of(chunk, costs.slots, walk.slots_needed(), costs.slices);
   uint64_t slices = 0;  // of a full round
-  for (const WalkStep& step : walk.steps()) slices += cut.of(step, 0, costs.slices).count;
+  for (const WalkStep& step : walk.steps()) slices += cut.of(step, 0).count;
   const uint64_t affordable =
       std::max<uint64_t>(kRoundsMin, options.slices_max / std::max<uint64_t>(1, slices));
   cut.walked_rounds = static_cast<uint32_t>(std::min<uint64_t>({cut.rounds.count, affordable, kRoundsMax}));
@@ -64,7 +64,7 @@ uint32_t calls_of(const Walk& walk, const WalkCut& cut, const SimulateOptions& o
   if (!options.costs.is_measured() || options.trace || cut.walked_rounds < cut.rounds.count) return 1;
   uint64_t slices = 1;
   for (uint32_t round = 0; round < cut.walked_rounds; ++round) {
-    for (const WalkStep& step : walk.steps()) slices += cut.of(step, round, options.costs.slices).count;
+    for (const WalkStep& step : walk.steps()) slices += cut.of(step, round).count;
   }
   const uint64_t calls = std::min(kCallsMax, options.repeated_slices / slices);
   return static_cast<uint32_t>(calls < kCallsMin ? 1 : calls);

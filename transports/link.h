@@ -17,6 +17,12 @@
 
 namespace tutti {
 
+/// Where the payload of message `number` lies, from the first slot on, if it is longer than a slot.
+uint64_t wide_slot_offset(uint64_t number, const auto& link) {
+  return (link.slot_mask + uint64_t{1}) * link.slot_bytes +
+         (number & (link.wide_slots - 1)) * uint64_t{kWideSlotBytes};
+}
+
 /// The writing end. One thread at a time may use it.
 struct SendLink {
   Cell* cells = nullptr;
@@ -24,6 +30,7 @@ struct SendLink {
   std::byte* slots = nullptr;
   uint32_t slot_mask = 0;
   uint32_t slot_bytes = 0;
+  uint32_t wide_slots = 0;
   uint32_t reader_count = 0;
   uint32_t self_reader = UINT32_MAX;  ///< a published ring has an unused credit at the writer's own index
   uint32_t peer = 0;                  ///< rank; for a published ring the writer itself
@@ -47,12 +54,14 @@ struct SendLink {
     link.slots = ring + shape.header_bytes();
     link.slot_mask = shape.slots - 1;
     link.slot_bytes = shape.slot_bytes;
+    link.wide_slots = shape.wide_slots;
     link.reader_count = shape.readers;
     link.limit = shape.slots;
     return link;
   }
 
   Cell& cell() const { return cells[next & slot_mask]; }
+  /// Of the next message, if its payload has up to slot_bytes.
   std::byte* slot() const { return slots + (next & slot_mask) * static_cast<size_t>(slot_bytes); }
 
   /// Messages that all readers have released.
@@ -77,32 +86,44 @@ struct SendLink {
     }
     return slowest;
   }
-  bool can_write() {
-    if (next < limit) [[likely]]
+  /// Whether the next message, of `bytes`, has a slot.
+  bool can_write(uint64_t bytes = 0) {
+    const uint64_t ahead = bytes <= slot_bytes ? 0 : slot_mask + 1 - wide_slots;
+    if (next + ahead < limit) [[likely]]
       return true;
     limit = released() + slot_mask + 1;
     preferences = load_shared(credits[0].prefers_pulling, std::memory_order_relaxed);
     for (size_t length = 0; may_stream && length < trials.size(); ++length)
       choices[length] = StoreTrials::choose(choices[length], static_cast<StoreTrials::Length>(length),
                                             trials[length].costs(), highest_costs(length));
-    return next < limit;
+    return next + ahead < limit;
   }
-  /// Whether the next message has a slot, as far as the writer knows without asking its readers.
+  /// Whether the next message has a slot, not a wide one, as far as the writer knows without asking its
+  /// readers.
   bool knows_room() const { return next < limit; }
-  /// Which timed trial the next message is, if it travels in a slot.
-  std::optional<Stores> timed_trial(StoreTrials::Length length) const {
-    return may_stream ? StoreTrials::timed_trial_of(next, slot_mask + 1u, length) : std::nullopt;
+  /// Which timed trial the next message, of `bytes`, is, if it travels in a slot.
+  std::optional<Stores> timed_trial(StoreTrials::Length length, uint64_t bytes) const {
+    return may_stream ? StoreTrials::timed_trial_of(next, trial_slots(bytes), length) : std::nullopt;
+  }
+  /// Counts the next message, a trial that has just been copied.
+  void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
+    trials[length].count(trial, {next, trial_slots(bytes), length, bytes}, began_ns, end_ns);
   }
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
-  Stores next_stores(StoreTrials::Length length, bool can_move_strings) const {
+  Stores next_stores(StoreTrials::Length length, uint64_t bytes, bool can_move_strings) const {
     if (!may_stream) return Stores::kOrdinary;
-    const auto trial = StoreTrials::trial_of(next, slot_mask + 1u, length);
+    const auto trial = StoreTrials::trial_of(next, trial_slots(bytes), length);
     if (!trial || (*trial == Stores::kString && !can_move_strings))
       return choices[length].stores(can_move_strings);
     return *trial;
   }
+  /// The slots that messages of `bytes` take in turns.
+  uint64_t trial_slots(uint64_t bytes) const { return bytes <= slot_bytes ? slot_mask + 1u : wide_slots; }
   /// Address for a payload of `bytes`. Call only when can_write().
-  std::byte* span(uint64_t bytes) const { return bytes <= kInlineBytes ? cell().payload : slot(); }
+  std::byte* span(uint64_t bytes) const {
+    if (bytes <= kInlineBytes) return cell().payload;
+    return bytes <= slot_bytes ? slot() : slots + wide_slot_offset(next, *this);
+  }
 
   void commit(uint32_t signature, uint64_t bytes) {
     const Carriage carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
@@ -185,6 +206,7 @@ struct RecvLink {
   const std::byte* slots = nullptr;
   uint32_t slot_mask = 0;
   uint32_t slot_bytes = 0;
+  uint32_t wide_slots = 0;
   uint32_t peer = 0;  ///< rank
   /// Added to an address in a reference, to reach the same memory here (modulo 2^64).
   uint64_t reference_offset = 0;
@@ -210,7 +232,9 @@ struct RecvLink {
     link.slots = ring + shape.header_bytes();
     link.slot_mask = shape.slots - 1;
     link.slot_bytes = shape.slot_bytes;
-    link.credit_mask = shape.slots < kCreditsPerRing ? 0 : shape.slots / kCreditsPerRing - 1;
+    link.wide_slots = shape.wide_slots;
+    const uint32_t fewest = shape.wide_slots != 0 ? shape.wide_slots : shape.slots;
+    link.credit_mask = std::max(1u, fewest / kCreditsPerRing) - 1;
     return link;
   }
 
@@ -224,12 +248,14 @@ struct RecvLink {
   /// move strings, as a sum, the trial counts what it took instead.
   std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) const {
     return judges && flag::carriage(arrived_word) == Carriage::kSlot
-               ? StoreTrials::timed_trial_of(next, slot_mask + 1u, length)
+               ? StoreTrials::timed_trial_of(next, trial_slots(flag::bytes(arrived_word)), length)
                : std::nullopt;
   }
-  /// Counts a trial, and shows the writer the costs.
-  void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t took_ns) {
-    trials[length].add(trial, bytes, took_ns);
+  /// The slots among which the payloads of such messages take turns.
+  uint64_t trial_slots(uint64_t bytes) const { return bytes <= slot_bytes ? slot_mask + 1u : wide_slots; }
+  /// Counts the next message, a trial that has just been copied, and shows the writer the costs.
+  void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
+    trials[length].count(trial, {next, trial_slots(bytes), length, bytes}, began_ns, end_ns);
     const auto kind = static_cast<size_t>(trial);
     store_shared(credit->store_costs[length][kind], trials[length].costs()[kind], std::memory_order_relaxed);
   }
@@ -278,16 +304,18 @@ struct RecvLink {
   const std::byte* span(uint64_t word) const {
     switch (flag::carriage(word)) {
       case Carriage::kInline: return cell().payload;
-      case Carriage::kSlot: return slots + (next & slot_mask) * static_cast<size_t>(slot_bytes);
+      case Carriage::kSlot:
+        return slots + (flag::bytes(word) <= slot_bytes ? (next & slot_mask) * size_t{slot_bytes}
+                                                        : wide_slot_offset(next, *this));
       case Carriage::kReference:
       case Carriage::kPull: break;
     }
     // Translated to this process's mapping of the same memory.
     return reinterpret_cast<const std::byte*>(address() + reference_offset);
   }
-  /// Releases the slot of an arrived message. The credit is written once per quarter of the ring, so its
-  /// cache line seldom moves; a plan needs at most half of the ring. References are reported with the last
-  /// message of those pulled together.
+  /// Releases the slot of an arrived message. The credit is written once per quarter of the slots, or of the
+  /// wide slots, so its cache line seldom moves; a plan needs at most half of them. References are reported
+  /// with the last message of those pulled together.
   void release(uint64_t word) {
     ++next;
     const bool refers = flag::carriage(word) >= Carriage::kReference;

@@ -1,10 +1,10 @@
 // Ring: the memory of a link, declared once for host and device.
 //
 // A message has a cell of one cache line: a flag word and 56 bytes for a small payload. A larger payload lies
-// in the slot of the same number, or travels as a reference. The flag word holds the message's number, a
-// signature of the call and the payload's size, which the reader knows beforehand. So one compare shows that
-// the message has arrived, and the first message reveals a call that does not match. The reader returns slots
-// through a counter in its own cache line.
+// in the slot of the same number, or in a wide slot, or travels as a reference. The flag word holds the
+// message's number, a signature of the call and the payload's size, which the reader knows beforehand. So one
+// compare shows that the message has arrived, and the first message reveals a call that does not match. The
+// reader returns slots through a counter in its own cache line.
 //
 // The words are plain, for kernels. Host threads access them through core/shared_word.h, kernels through
 // engine/cuda/device.h.
@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "core/hash.h"
+#include "core/limits.h"
 
 namespace tutti {
 
@@ -44,7 +45,7 @@ static_assert(sizeof(Cell) == kLineBytes);
 struct alignas(kLineBytes) Credit {
   uint64_t released;
   uint32_t can_pull;           ///< 1: the reader has shown that it can pull
-  uint32_t store_costs[3][3];  ///< of the reader: StoreTrials::Costs by StoreTrials::Length
+  uint32_t store_costs[4][3];  ///< of the reader: StoreTrials::Costs by StoreTrials::Length
   uint32_t prefers_pulling;    ///< a bit for each class of messages (MessageVotes)
 };
 static_assert(sizeof(Credit) == kLineBytes);
@@ -108,10 +109,13 @@ struct RingShape {
   uint32_t slots = 32;  ///< power of two
   uint32_t slot_bytes = 16384;
   uint32_t readers = 1;
+  uint32_t wide_slots = 0;  ///< behind the others; power of two, at most slots; 0: none
 
   size_t cells_bytes() const { return slots * sizeof(Cell); }
   size_t header_bytes() const { return (cells_bytes() + readers * sizeof(Credit) + 4095) / 4096 * 4096; }
-  size_t ring_bytes() const { return header_bytes() + static_cast<size_t>(slots) * slot_bytes; }
+  size_t ring_bytes() const {
+    return header_bytes() + size_t{slots} * slot_bytes + size_t{wide_slots} * kWideSlotBytes;
+  }
 };
 
 }  // namespace tutti

@@ -2,17 +2,20 @@
 //
 // Between far cores a line that the other core holds takes 250 ns to fetch, for the writer as for the reader,
 // and few such fetches overlap: 2 GB/s, where memory gives 13 GB/s. Near cores read each other's caches at 10
-// GB/s and more. Nothing tells which it is, and a virtual machine moves its cores. So in two of every kRounds
-// rounds of the ring the writer stores the first messages in one way each. Both ends time these messages in
-// the second of the two rounds. The reader shows its figures beside the credit.
-// Figures: docs/measurements/carriage.md.
+// GB/s and more. Nothing tells which it is, and a virtual machine moves its cores. So now and then the writer
+// stores a few messages in each way, in two rounds of the ring. Both ends time those of the second round: of
+// shorter pieces their copies of single slices, of long ones runs of slices, waiting included. For long
+// pieces are streams: there the slower end decides, and what it waits for. The reader shows its figures
+// beside the credit. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
+#include "core/limits.h"
 #include "core/stores.h"
 
 namespace tutti {
@@ -24,29 +27,44 @@ class StoreTrials {
 
   /// Slices by the whole that they are cut from: a chunk of a plan, or a message. Those of short ones try no
   /// string moves.
-  enum Length : uint8_t { kShortPiece = 0, kMiddlePiece = 1, kLongPiece = 2 };
-  static constexpr size_t kLengths = 3;
+  enum Length : uint8_t { kShortPiece = 0, kMiddlePiece = 1, kLongPiece = 2, kWidePiece = 3 };
+  static constexpr size_t kLengths = 4;
   static constexpr uint64_t kLeastMiddlePiece = 4096;
   static constexpr uint64_t kLeastLongPiece = 131072;
   static constexpr Length length_of(uint64_t piece_bytes) {
     if (piece_bytes < kLeastMiddlePiece) return kShortPiece;
-    return piece_bytes < kLeastLongPiece ? kMiddlePiece : kLongPiece;
+    if (piece_bytes < kLeastLongPiece) return kMiddlePiece;
+    return piece_bytes < kLeastWidePiece ? kLongPiece : kWidePiece;
   }
+  /// Whether a trial is a run of slices.
+  static constexpr bool has_runs(Length length) { return length >= kLongPiece; }
 
-  /// What message `number` tries, in a ring of `slots`. The kinds take turns in each slot: the first slice of
-  /// a piece takes longer than the others. But of long pieces ordinary stores always come first: between far
-  /// cores one slice with them takes 1.3 times as long as one past the caches, a stream of them 2.3 times.
+  /// What message `number` tries, in a ring of `slots`. The kinds take turns in each place: the first slice
+  /// of a piece takes longer than the others.
   static constexpr std::optional<Stores> trial_of(uint64_t number, uint64_t slots, Length length) {
-    const uint64_t place = number % (kRounds * slots);
     const uint64_t kinds = length == kShortPiece ? kStoresCount - 1 : kStoresCount;
-    if (place >= 2 * slots || place % slots >= kinds) return std::nullopt;
-    const uint64_t turn = length == kLongPiece ? 0 : number / (kRounds * slots);
-    return static_cast<Stores>((place % slots + turn) % kinds);
+    const uint64_t run = run_slices(slots, length);
+    const uint64_t period = period_of(slots, length);
+    const uint64_t place = number % period;
+    if (place >= 2 * slots || run == 0 || place % slots >= kinds * run) return std::nullopt;
+    return static_cast<Stores>((place % slots / run + number / period) % kinds);
   }
-  /// The trial that both ends time. Its slot has had a trial of the same kind one round before, so its lines
-  /// are where a stream of such messages would find them.
+  /// The trial that is timed: of long pieces, at the first and at the last slice of a run. Its slots have had
+  /// a trial of the same kind one round before, so their lines are where a stream of such messages would find
+  /// them.
   static constexpr std::optional<Stores> timed_trial_of(uint64_t number, uint64_t slots, Length length) {
-    return number % (kRounds * slots) >= slots ? trial_of(number, slots, length) : std::nullopt;
+    if (number % period_of(slots, length) < slots) return std::nullopt;
+    const uint64_t run = run_slices(slots, length);
+    if (run > 1 && !begins_run(number, slots) && (number + 1) % run != 0) return std::nullopt;
+    return trial_of(number, slots, length);
+  }
+  /// Slices that a trial stores in one way; 0: the ring is too short for trials.
+  static constexpr uint64_t run_slices(uint64_t slots, Length length) {
+    return has_runs(length) ? std::min(kRunSlices, slots / 4) / 2 * 2 : 1;
+  }
+  /// Whether a run of long pieces' slices begins with message `number`.
+  static constexpr bool begins_run(uint64_t number, uint64_t slots) {
+    return number % run_slices(slots, kLongPiece) == 0;
   }
 
   /// Picoseconds a byte with each kind of stores; 0: not known.
@@ -66,6 +84,28 @@ class StoreTrials {
   }
   const Costs& costs() const { return costs_; }
 
+  /// A slice of a trial. `number`: of its message; `slots`: that such messages take in turns.
+  struct Slice {
+    uint64_t number = 0;
+    uint64_t slots = 0;
+    Length length = kShortPiece;
+    uint64_t bytes = 0;
+  };
+  /// Counts a slice that this end has just copied: alone, or with the run that it ends.
+  void count(Stores trial, const Slice& slice, uint64_t began_ns, uint64_t end_ns) {
+    if (!has_runs(slice.length)) return add(trial, slice.bytes, end_ns - began_ns);
+    if (begins_run(slice.number, slice.slots)) {
+      run_began_ns_ = end_ns;
+      run_slice_bytes_ = slice.bytes;
+      return;
+    }
+    const uint64_t run_began_ns = std::exchange(run_began_ns_, 0);
+    if (run_began_ns == 0 || slice.bytes != run_slice_bytes_) return;
+    add(trial, slice.bytes * (run_slices(slice.slots, slice.length) - 1), end_ns - run_began_ns);
+  }
+  /// Call this before the first slice of a piece: a run does not go on from the piece before.
+  void begin_piece() { run_began_ns_ = 0; }
+
   /// How the writer stores.
   struct Choice {
     bool streams = false;
@@ -84,18 +124,23 @@ class StoreTrials {
     }
     const auto [ordinary, streaming, strings] = sums;
     if (ordinary == 0 || streaming == 0) return now;
-    Choice choice;
-    choice.streams = ordinary * 100 > (now.streams ? kStreamingStays : kStreamingComes) * streaming;
-    const bool are_far = length == kLongPiece && ordinary * 100 > kFarOrdinary * strings &&
-                         streaming * 100 < kFarStreaming * strings;
-    choice.moves_strings =
-        strings != 0 && !are_far &&
-        strings * (now.moves_strings ? kStringsStay : kStringsCome) < std::min(ordinary, streaming) * 100;
-    return choice;
+    const Limits& limits = has_runs(length) ? kLimitsOfRuns : kLimits;
+    const uint64_t streaming_limit = now.streams ? limits.streaming_stays : limits.streaming_comes;
+    const uint64_t strings_limit = now.moves_strings ? limits.strings_stay : limits.strings_come;
+    return {.streams = ordinary * 100 > streaming_limit * streaming,
+            .moves_strings = strings != 0 && strings * strings_limit < std::min(ordinary, streaming) * 100};
   }
 
  private:
+  static constexpr uint64_t period_of(uint64_t slots, Length length) {
+    return has_runs(length) ? std::max(kLongPeriod, kRounds * slots) : kRounds * slots;
+  }
+
   static constexpr uint64_t kRounds = 4;  ///< of the ring, for each trial
+  /// Of long pieces: messages for each trial, of which 48 may take up to three times as long; and a run of
+  /// half of the slices of the shortest message that has runs at any place.
+  static constexpr uint64_t kLongPeriod = 2048;
+  static constexpr uint64_t kRunSlices = 8;
   static constexpr uint64_t kMostGrowth = 4;
   /// Trials that a mean is of, by their bytes: one of 16 KiB comes every 8 MiB, and cores move. Of slices of
   /// 8 KiB three were too few: writers changed back and forth, and 16 KiB took up to 1.08 times as long.
@@ -103,19 +148,17 @@ class StoreTrials {
   static constexpr uint32_t kLeastWeight = 3;
   static constexpr uint32_t kMostWeight = 8;
   /// How much slower the others must be, in percent, so that a small difference changes nothing. Near cores
-  /// gain more by string moves than trials show.
-  static constexpr uint64_t kStreamingComes = 130;
-  static constexpr uint64_t kStreamingStays = 110;
-  static constexpr uint64_t kStringsCome = 103;
-  static constexpr uint64_t kStringsStay = 97;
-  /// Between far cores string moves of long pieces lose against streaming, although trials show a gain.
-  /// Measured, ordinary stores and streaming in percent of string moves: far cores 150 to 180 and 103 to 135,
-  /// near ones 105 to 126 and 142 to 157.
-  static constexpr uint64_t kFarOrdinary = 140;
-  static constexpr uint64_t kFarStreaming = 136;
+  /// gain more by string moves than trials of single slices show.
+  struct Limits {
+    uint64_t streaming_comes, streaming_stays, strings_come, strings_stay;
+  };
+  static constexpr Limits kLimits = {130, 110, 103, 97};
+  static constexpr Limits kLimitsOfRuns = {105, 97, 110, 103};
 
   Costs costs_ = {};
   std::array<uint32_t, kStoresCount> weights_ = {};  ///< trials that costs_ are the means of
+  uint64_t run_began_ns_ = 0;  ///< when the first slice of a run had been copied; 0: there is none
+  uint64_t run_slice_bytes_ = 0;
 };
 
 }  // namespace tutti

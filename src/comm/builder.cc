@@ -24,9 +24,8 @@
 namespace tutti {
 namespace {
 
-// Slot size in shared memory. With 16 KiB, the copies into and out of a slot overlap little and stay in the
-// caches. From 2 MiB on, 8, 16 and 32 KiB were within 10 %. 32 KiB lost 20 to 40 % at 32 to 256 KiB (`./dev
-// bench`, 2 ranks, far cores).
+// Slot size in shared memory, besides wide slots. With 16 KiB, the copies into and out of a slot overlap
+// little and stay in the caches. 32 KiB lost 20 to 40 % at 32 to 256 KiB (`./dev bench`, 2 ranks, far cores).
 constexpr uint32_t kSlotBytes = 16384;
 
 /// Slots of a link that this rank writes: fewer in a process with a limit on its addresses.
@@ -167,7 +166,8 @@ CommunicatorBuilder::CommunicatorBuilder(Process& process, uint32_t rank, uint32
             .channels = channels_of_stripes(options.threads),
             .short_channels = rank_count > 2 ? kPlanChannels : 0,
             .slots = config.slots != 0 ? config.slots : default_slots(rank_count),
-            .slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : kSlotBytes};
+            .slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : kSlotBytes,
+            .has_wide_slots = config.slot_bytes == 0};
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, const UniqueId& id,
@@ -353,7 +353,10 @@ Status CommunicatorBuilder::agree_on_topology(Bootstrap& bootstrap, const std::v
   topology::RankCosts costs = topology::usual_costs(false);
   costs.slots = shape_.slots;
   costs.slices.most = shape_.slot_bytes;
-  costs.slices.least = std::min<uint64_t>(costs.slices.least, shape_.slot_bytes);
+  costs.slices.least = peers_.shares_no_host() && network_traits_.prefers_whole_slots
+                           ? shape_.slot_bytes
+                           : std::min<uint64_t>(costs.slices.least, shape_.slot_bytes);
+  if (host_count_ == 1 && rank_count_ <= cores_) costs.slices.wide_slots = shape_.wide_slots();
   costs.stripes_max = options_.threads;
   costs.stripe_bytes = process_.config().stripe_bytes;
   auto topology = tutti::agree_on_topology(

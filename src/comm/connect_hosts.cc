@@ -75,9 +75,11 @@ Result<size_t> choose_for(const NetworkSide& side, const std::vector<RankFacts>&
 Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   if (host_count_ == 1) return Status::ok();
   parts_->exchange = std::make_unique<SocketExchange>(process_.control());
+  RingShape shape = shape_.peer_ring();
+  shape.wide_slots = 0;
   const TransportOptions options{.rank = rank_,
                                  .rank_count = rank_count_,
-                                 .shape = shape_.peer_ring(),
+                                 .shape = shape,
                                  .channels = kLinkChannels,
                                  .epoch = epoch_of(bootstrap.id()),
                                  .config = process_.config(),

@@ -101,7 +101,8 @@ BindOptions HostExecutor::bind_options() const {
           .slot_bytes = options_.shape.slot_bytes,
           .least_slice_bytes = options_.peers.shares_no_host() && options_.network_traits.prefers_whole_slots
                                    ? options_.shape.slot_bytes
-                                   : SliceLimits{}.least};
+                                   : SliceLimits{}.least,
+          .wide_slots = options_.peers.host_count() == 1 && has_own_core() ? options_.shape.wide_slots() : 0};
 }
 
 /// The number of threads. All ranks agree, because both settings are equal. It is one if the network carries

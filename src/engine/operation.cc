@@ -248,6 +248,14 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
   return Progress::kDone;
 }
 
+void Operation::begin_runs(const BoundStep& step) {
+  if (!StoreTrials::has_runs(step.length)) return;
+  for (uint32_t e = step.first_end; e < step.first_end + step.source_count + step.sink_count; ++e) {
+    if (ends_[e].recv != nullptr) ends_[e].recv->trials[step.length].begin_piece();
+    if (ends_[e].send != nullptr) ends_[e].send->trials[step.length].begin_piece();
+  }
+}
+
 /// Finds the bytes of the lane's current chunk and round, and their offset at every end.
 void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint32_t end_count = step.source_count + step.sink_count;
@@ -255,6 +263,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   lane.piece_ready = true;
   if (step.merged) {
     lane.piece_bytes = step.merged_bytes;
+    begin_runs(step);
     step.whole = travels_whole(step, lane.piece_bytes);
     std::copy_n(&offsets_[step.first_end], end_count, lane.offsets.data());
     return;
@@ -263,6 +272,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
   lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
   set_length(step, chunk_bytes);
+  begin_runs(step);
   step.whole = travels_whole(step, lane.piece_bytes);
   step.later_bytes = step.early ? chunk_bytes - start - lane.piece_bytes : 0;
   for (uint32_t e = 0; e < end_count; ++e) {
@@ -290,10 +300,9 @@ bool Operation::next_step(BoundLane& lane) {
   const uint32_t source_count = step.source_count;
   const uint32_t end_count = source_count + step.sink_count;
   const uint32_t signature = signature_ ^ step.signature;
+  const uint64_t slice_bytes = std::min(bytes, step.slice_bytes);  // a whole piece needs no longer slot
   reduce::Job& job = step.job;
-  bool pulls = false;
-  bool direct = false;
-  bool onto_itself = false;
+  bool pulls = false, direct = false, onto_itself = false;
   for (uint32_t i = 0; i < source_count; ++i) {
     RecvLink* link = ends[i].recv;
     if (link == nullptr) {
@@ -317,13 +326,14 @@ bool Operation::next_step(BoundLane& lane) {
       onto_itself = onto_itself || job.sinks[i - source_count] == job.sources[0];
       continue;
     }
-    if (!link->can_write()) [[unlikely]] {
+    if (!link->can_write(slice_bytes)) [[unlikely]] {
       obstacle_ = {link->slowest_reader(), step_number(step), true, 0, 0};
       return Progress::kBlocked;
     }
-    job.sinks[i - source_count] = link->span(bytes);
+    job.sinks[i - source_count] = link->span(slice_bytes);
   }
-  uint64_t began_ns = bytes >= StoreTrials::kLeastBytes ? choose_stores(step) : use_ordinary_stores(step);
+  uint64_t began_ns =
+      bytes >= StoreTrials::kLeastBytes ? choose_stores(step, slice_bytes) : use_ordinary_stores(step);
   if (direct) {
     job.sources[0] = output_place(step);
     onto_itself = true;
@@ -367,14 +377,15 @@ bool Operation::next_step(BoundLane& lane) {
 }
 
 /// The trial that the next message of the step is, if it travels in a slot.
-std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLink& link) const {
-  const auto trial = link.timed_trial(step.length);
+std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLink& link,
+                                             uint64_t bytes) const {
+  const auto trial = link.timed_trial(step.length, bytes);
   return trial == Stores::kString && !can_move_strings(step) ? std::nullopt : trial;
 }
 
-/// Chooses the stores for the slots and results that the step writes. Returns when the slice began if it is a
-/// trial of StoreTrials or ResultTrials, else 0.
-[[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step) const {
+/// Chooses the stores for the slots and results that the step writes, of `bytes`. Returns when the slice
+/// began if it is a trial of StoreTrials or ResultTrials, else 0.
+[[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes) const {
   const BoundEnd* ends = &ends_[step.first_end];
   step.job.streaming_sinks = result_stores_ == Stores::kStreaming ? step.trial_outputs : 0;
   const bool strings = result_stores_ == Stores::kString && can_move_strings(step);
@@ -383,10 +394,10 @@ std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLi
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
-    const Stores stores = link->next_stores(step.length, can_move_strings(step));
+    const Stores stores = link->next_stores(step.length, bytes, can_move_strings(step));
     if (stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
     if (stores == Stores::kString) step.job.string_sinks |= 1u << i;
-    is_trial = is_trial || timed_trial(step, *link);
+    is_trial = is_trial || timed_trial(step, *link, bytes);
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
     const RecvLink* link = ends[i].recv;
@@ -400,20 +411,20 @@ std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLi
                                                uint32_t slot_sinks) const {
   // A short payload's stores may all still wait in the core's store buffer: then they have cost nothing yet.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const uint64_t took_ns = now_ns() - began_ns;
-  if (times_results(step)) results_->add(bytes, took_ns);
+  const uint64_t end_ns = now_ns();
+  if (times_results(step)) results_->add(bytes, end_ns - began_ns);
   const BoundEnd* ends = &ends_[step.first_end];
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;
     if (link == nullptr) continue;
     const auto trial = link->timed_trial(link->word(), step.length);
-    if (trial) link->judge(*trial, step.length, bytes, took_ns);
+    if (trial) link->judge(*trial, step.length, bytes, began_ns, end_ns);
   }
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr || (slot_sinks >> i & 1u) == 0) continue;
-    const auto trial = timed_trial(step, *link);
-    if (trial) link->trials[step.length].add(*trial, bytes, took_ns);
+    const auto trial = timed_trial(step, *link, bytes);
+    if (trial) link->judge(*trial, step.length, bytes, began_ns, end_ns);
   }
 }
 
@@ -469,7 +480,7 @@ Progress Operation::run_device_slice(const BoundStep& step, const uint64_t* offs
 Progress Operation::send_device_slice(const BoundStep& step, std::byte* source, uint64_t bytes,
                                       bool is_tail) {
   SendLink& link = *ends_[step.first_end + 1].send;
-  if (!link.can_write()) {
+  if (!link.can_write(bytes)) {
     obstacle_ = {link.slowest_reader(), step_number(step), true, 0, 0};
     return Progress::kBlocked;
   }
@@ -661,7 +672,8 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
     const SendLink* link = sinks[i].send;
     if (link == nullptr || !link->may_stream || !link->knows_room()) continue;
     const bool chooses = bytes >= StoreTrials::kLeastBytes;
-    if (chooses && link->next_stores(step.length, can_move_strings(step)) != Stores::kOrdinary) continue;
+    if (chooses && link->next_stores(step.length, bytes, can_move_strings(step)) != Stores::kOrdinary)
+      continue;
     claim_lines(link->slot(), bytes);
   }
 }

@@ -60,8 +60,11 @@ struct BindOptions {
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   uint64_t least_slice_bytes = SliceLimits{}.least;
+  uint32_t wide_slots = 0;  ///< SliceLimits::wide_slots
 
-  SliceLimits slices() const { return {.least = least_slice_bytes, .most = slot_bytes}; }
+  SliceLimits slices() const {
+    return {.least = least_slice_bytes, .most = slot_bytes, .wide_slots = wide_slots};
+  }
 };
 
 struct Buffers {
@@ -278,6 +281,7 @@ class Operation {
   bool may_be_early(const BoundLane& lane, uint32_t index) const;
   std::span<const std::byte> first_chunk_of(const BoundEnd& end) const;
   static bool only_receives(const BoundStep& step, const BoundEnd* ends);
+  void begin_runs(const BoundStep& step);
   void next_piece(BoundLane& lane, BoundStep& step);
   bool next_step(BoundLane& lane);
   bool is_block(const BoundStep& step) const { return blocks_ != nullptr && !step.merged; }
@@ -298,7 +302,7 @@ class Operation {
   static reduce::Job only_to(const reduce::Job& all, uint32_t written);
   void write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
-  uint64_t choose_stores(BoundStep& step) const;
+  uint64_t choose_stores(BoundStep& step, uint64_t bytes) const;
   /// For short payloads. No trial: returns 0.
   static uint64_t use_ordinary_stores(BoundStep& step) {
     step.job.streaming_sinks = 0;
@@ -306,7 +310,7 @@ class Operation {
     return 0;
   }
   bool can_move_strings(const BoundStep& step) const { return string_moves_ && step.copies; }
-  std::optional<Stores> timed_trial(const BoundStep& step, const SendLink& link) const;
+  std::optional<Stores> timed_trial(const BoundStep& step, const SendLink& link, uint64_t bytes) const;
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "core/limits.h"
+
 namespace tutti {
 
 uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits) {
   constexpr uint64_t kSlicesPerPiece = 4;
   if (bytes <= limits.least) return limits.most;
+  if (limits.wide_slots != 0 && bytes >= kLeastWidePiece) return kWideSlotBytes;
   const uint64_t part = (bytes / kSlicesPerPiece + limits.least - 1) / limits.least * limits.least;
   return std::clamp(part, std::min(limits.least, limits.most), limits.most);
 }
@@ -14,8 +17,14 @@ uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits) {
 Rounds Rounds::of(uint64_t largest_chunk_bytes, uint32_t slots, uint32_t slots_needed,
                   const SliceLimits& limits) {
   Rounds rounds;
+  rounds.slots = slots;
   rounds.slice_bytes = slice_bytes_for(largest_chunk_bytes, limits);
-  rounds.round_bytes = std::max(1u, slots / 2 / std::max(1u, slots_needed)) * rounds.slice_bytes;
+  if (rounds.slice_bytes > limits.most) {
+    const bool fits = 2 * slots_needed <= limits.wide_slots;
+    if (fits) rounds.slots = limits.wide_slots;
+    if (!fits) rounds.slice_bytes = limits.most;
+  }
+  rounds.round_bytes = std::max(1u, rounds.slots / 2 / std::max(1u, slots_needed)) * rounds.slice_bytes;
   rounds.count = static_cast<uint32_t>(
       std::max<uint64_t>(1, (largest_chunk_bytes + rounds.round_bytes - 1) / rounds.round_bytes));
   return rounds;

@@ -6,11 +6,12 @@
 
 namespace tutti {
 
-/// A piece is cut into four slices, so that the copies into and out of the slots overlap. `least` bounds the
-/// cost of flags.
+/// A piece is cut into four slices or more, so that the copies into and out of the slots overlap. `least`
+/// bounds the cost of flags.
 struct SliceLimits {
-  uint64_t least = 8192;  ///< as large as `most` where no core copies into slots, as with a network
-  uint64_t most = 16384;  ///< bytes of a slot
+  uint64_t least = 8192;    ///< as large as `most` where no core copies into slots, as with a network
+  uint64_t most = 16384;    ///< bytes of a slot
+  uint32_t wide_slots = 0;  ///< of kWideSlotBytes, in each link; 0: every slice fits a slot
 };
 
 /// Bytes of a slice of a piece of `bytes`.
@@ -20,8 +21,9 @@ struct Rounds {
   uint64_t slice_bytes = 0;  ///< of a message; the last slice may be shorter
   uint64_t round_bytes = 0;  ///< bytes of each chunk that one round moves
   uint32_t count = 1;
+  uint32_t slots = 0;  ///< of each link that hold such slices
 
-  /// `slots`: of each link. `slots_needed`: of the plan.
+  /// `slots`: of each link, without the wide ones. `slots_needed`: of the plan.
   static Rounds of(uint64_t largest_chunk_bytes, uint32_t slots, uint32_t slots_needed,
                    const SliceLimits& limits);
 };

@@ -18,6 +18,7 @@ using enum Stores;
 constexpr auto kShort = StoreTrials::kShortPiece;
 constexpr auto kMiddle = StoreTrials::kMiddlePiece;
 constexpr auto kLong = StoreTrials::kLongPiece;
+constexpr auto kWide = StoreTrials::kWidePiece;
 
 constexpr uint64_t kBytes = 4096;
 constexpr uint64_t kFastNs = 400;
@@ -26,28 +27,54 @@ constexpr uint64_t kSlowNs = 2400;
 TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
   for (const uint64_t slots : {4u, 32u, 128u, 256u}) {
     std::map<Stores, uint32_t> of_short;
-    std::map<Stores, uint32_t> of_long;
+    std::map<Stores, uint32_t> of_middle;
     for (uint64_t number = 0; number < 48 * slots; ++number) {
       if (const auto trial = StoreTrials::timed_trial_of(number, slots, kShort)) ++of_short[*trial];
-      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kLong)) ++of_long[*trial];
+      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kMiddle)) ++of_middle[*trial];
     }
     EXPECT_EQ(of_short, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}})) << slots;
-    EXPECT_EQ(of_long, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}, {kString, 12}}))
+    EXPECT_EQ(of_middle, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}, {kString, 12}}))
         << slots;
   }
 }
 
-// Goal: no kind is always tried on the first slice of a message, which takes longer than the others. Not of
-// long pieces (StoreTrials::trial_of).
+// Goal: of long pieces a trial is a run of slices, at most a few in a hundred, and its ends are timed.
+TEST(StoreTrialsTest, LongPiecesHaveRunsOfSlices) {
+  for (const uint64_t slots : {8u, 32u, 128u}) {
+    const uint64_t run = StoreTrials::run_slices(slots, kLong);
+    std::map<Stores, uint64_t> tried;
+    std::map<Stores, uint64_t> timed;
+    constexpr uint64_t kNumbers = 12288;
+    for (uint64_t number = 0; number < kNumbers; ++number) {
+      if (const auto trial = StoreTrials::trial_of(number, slots, kLong)) ++tried[*trial];
+      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kLong)) {
+        ++timed[*trial];
+        const uint64_t other = StoreTrials::begins_run(number, slots) ? number + run - 1 : number + 1 - run;
+        EXPECT_EQ(StoreTrials::timed_trial_of(other, slots, kLong), trial) << "the other end of the run";
+      }
+    }
+    for (const Stores kind : {kOrdinary, kStreaming, kString}) {
+      EXPECT_EQ(timed[kind] * run, tried[kind]) << "two slices of every second run";
+      EXPECT_LE(tried[kind] * 100, kNumbers);
+      EXPECT_GT(timed[kind], 0u);
+    }
+  }
+  EXPECT_EQ(StoreTrials::trial_of(0, 4, kLong), std::nullopt) << "no room for runs";
+}
+
+// Goal: no kind is always tried on the first slice of a message, which takes longer than the others.
 TEST(StoreTrialsTest, EachKindIsTriedInEachPlace) {
   constexpr uint64_t kSlots = 32;
-  for (const auto length : {kShort, kMiddle}) {
+  for (const auto length : {kShort, kMiddle, kLong}) {
     std::map<uint64_t, std::set<Stores>> tried;
-    for (uint64_t number = 0; number < 48 * kSlots; ++number) {
-      if (const auto trial = StoreTrials::timed_trial_of(number, kSlots, length))
+    std::set<Stores> all;
+    for (uint64_t number = 0; number < 8192; ++number) {
+      if (const auto trial = StoreTrials::timed_trial_of(number, kSlots, length)) {
         tried[number % kSlots].insert(*trial);
+        all.insert(*trial);
+      }
     }
-    for (const auto& [place, kinds] : tried) EXPECT_EQ(kinds.size(), tried.size()) << place;
+    for (const auto& [place, kinds] : tried) EXPECT_EQ(kinds, all) << place;
   }
 }
 
@@ -72,7 +99,7 @@ constexpr Choice kMovesStrings{.streams = false, .moves_strings = true};
 
 /// What copies get.
 Stores choose(const Choice& now, const StoreTrials::Costs& writer, const StoreTrials::Costs& reader,
-              StoreTrials::Length length = kLong) {
+              StoreTrials::Length length = kMiddle) {
   return StoreTrials::choose(now, length, writer, reader).stores(true);
 }
 
@@ -93,14 +120,13 @@ TEST(StoreTrialsTest, TheSumOfBothEndsDecides) {
 TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
   const StoreTrials::Costs near = {100, 140, 80};
   const StoreTrials::Costs far = {500, 110, 90};
-  const StoreTrials::Costs far_but_fast = {500, 110, 60};
+  const StoreTrials::Costs far_stream = {130, 55, 60};
   const StoreTrials::Costs near_and_cold = {130, 90, 60};
   const StoreTrials::Costs slow = {100, 140, 400};
   for (const Choice& now : {Choice{}, kStreams, kMovesStrings}) {
     EXPECT_EQ(choose(now, near, near), kString);
-    EXPECT_EQ(choose(now, far, far), kStreaming) << "far cores";
-    EXPECT_EQ(choose(now, far, far, kMiddle), kString) << "far cores";
-    EXPECT_EQ(choose(now, far_but_fast, far_but_fast), kString);
+    EXPECT_EQ(choose(now, far, far), kString);
+    EXPECT_EQ(choose(now, far_stream, far_stream, kLong), kStreaming);
     EXPECT_EQ(choose(now, near_and_cold, near_and_cold), kString);
     EXPECT_EQ(choose(now, slow, slow), kOrdinary);
   }
@@ -109,7 +135,7 @@ TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
 // Goal: a sum, which cannot move strings, gets the better of the other two.
 TEST(StoreTrialsTest, StringMovesHideNoOtherChoice) {
   const StoreTrials::Costs near_and_cold = {130, 90, 60};
-  const Choice choice = StoreTrials::choose({}, kLong, near_and_cold, near_and_cold);
+  const Choice choice = StoreTrials::choose({}, kMiddle, near_and_cold, near_and_cold);
   EXPECT_EQ(choice.stores(true), kString);
   EXPECT_EQ(choice.stores(false), kStreaming);
 }
@@ -146,11 +172,13 @@ TEST(StoreTrialsTest, ShortSlicesNeedMoreTrials) {
   EXPECT_EQ(after_one_slow(16384), 1333u);
 }
 
-TEST(StoreTrialsTest, PiecesHaveThreeLengths) {
+TEST(StoreTrialsTest, PiecesHaveFourLengths) {
   EXPECT_EQ(StoreTrials::length_of(4095), kShort);
   EXPECT_EQ(StoreTrials::length_of(4096), kMiddle);
   EXPECT_EQ(StoreTrials::length_of(131071), kMiddle);
   EXPECT_EQ(StoreTrials::length_of(131072), kLong);
+  EXPECT_EQ(StoreTrials::length_of(kLeastWidePiece - 1), kLong);
+  EXPECT_EQ(StoreTrials::length_of(kLeastWidePiece), kWide);
 }
 
 TEST(StoreTrialsTest, AnEndThatLostItsCoreDoesNotDecide) {
@@ -169,7 +197,7 @@ TEST(StoreTrialsTest, AnEndThatLostItsCoreDoesNotDecide) {
 /// and checks each.
 class StoresTest : public testing::Test {
  protected:
-  StoresTest() {
+  explicit StoresTest(const RingShape& shape = {.slots = 4, .slot_bytes = kBytes}) : shape_(shape) {
     SendLink& send = network_.send(0, 1, kMessageChannel);
     send.same_process = false;
     send.may_stream = true;
@@ -188,17 +216,19 @@ class StoresTest : public testing::Test {
       ASSERT_EQ(sender->advance(1), Progress::kDone);
     }
   }
-  static std::unique_ptr<Operation> bind(RawLinks& links, const Message& message) {
-    auto operation = Operation::bind_messages(
-        std::span(&message, 1),
-        {.string_moves = reduce::has_string_moves(), .slots = kShape.slots, .slot_bytes = kShape.slot_bytes},
-        links);
+  std::unique_ptr<Operation> bind(RawLinks& links, const Message& message) const {
+    auto operation = Operation::bind_messages(std::span(&message, 1),
+                                              {.string_moves = reduce::has_string_moves(),
+                                               .slots = shape_.slots,
+                                               .slot_bytes = shape_.slot_bytes,
+                                               .wide_slots = shape_.wide_slots},
+                                              links);
     operation->start({}, 0);
     return operation;
   }
 
-  static constexpr RingShape kShape{.slots = 4, .slot_bytes = kBytes};
-  RawNetwork network_{kShape};
+  RingShape shape_;
+  RawNetwork network_{shape_};
   RawLinks first_{network_, 0};
   RawLinks second_{network_, 1};
 };
@@ -217,18 +247,62 @@ TEST_F(StoresTest, BothEndsTimeTheTrials) {
 // Goal: the messages of longer pieces are counted apart, and try string moves too, where the CPU has them.
 TEST_F(StoresTest, LongerPiecesTryStringMoves) {
   exchange(8, StoreTrials::kLeastMiddlePiece);
-  exchange(4, StoreTrials::kLeastLongPiece);
   const SendLink& send = network_.send(0, 1, kMessageChannel);
-  for (const auto length : {kMiddle, kLong}) {
-    for (const size_t kind : {0u, 1u, 2u}) {
-      const bool is_tried = kind < 2 || reduce::has_string_moves();
-      EXPECT_EQ(send.trials[length].costs()[kind] > 0, is_tried) << kind;
-      EXPECT_GT(load_shared(send.credits[0].store_costs[length][kind]), 0u) << kind;
-    }
+  for (const size_t kind : {0u, 1u, 2u}) {
+    const bool is_tried = kind < 2 || reduce::has_string_moves();
+    EXPECT_EQ(send.trials[kMiddle].costs()[kind] > 0, is_tried) << kind;
+    EXPECT_GT(load_shared(send.credits[0].store_costs[kMiddle][kind]), 0u) << kind;
   }
   EXPECT_EQ(send.trials[kShort].costs(), StoreTrials::Costs{});
 }
 
+/// Rings with room for runs, and with wide slots.
+class StoresInRunsTest : public StoresTest {
+ protected:
+  StoresInRunsTest() : StoresTest({.slots = 32, .slot_bytes = kBytes, .wide_slots = 8}) {}
+
+  StoreTrials::Costs shown(StoreTrials::Length length) {
+    StoreTrials::Costs costs = {};
+    for (size_t kind = 0; kind < kStoresCount; ++kind)
+      costs[kind] = load_shared(network_.send(0, 1, kMessageChannel).credits[0].store_costs[length][kind]);
+    return costs;
+  }
+};
+
+// Goal: of long pieces both ends time runs, of each kind.
+TEST_F(StoresInRunsTest, BothEndsTimeRuns) {
+  exchange(2, StoreTrials::kLeastLongPiece);  // 32 slices each
+  for (const uint32_t cost : shown(kLong)) EXPECT_GT(cost, 0u);
+  for (const uint32_t cost : network_.send(0, 1, kMessageChannel).trials[kLong].costs()) EXPECT_GT(cost, 0u);
+  EXPECT_EQ(shown(kWide), StoreTrials::Costs{});
+}
+
+// Goal: slices in wide slots have runs of their own, in rounds of the wide slots.
+TEST_F(StoresInRunsTest, WideSlicesHaveRunsOfTheirOwn) {
+  exchange(1, kLeastWidePiece);  // 32 slices
+  for (const uint32_t cost : shown(kWide)) EXPECT_GT(cost, 0u);
+  EXPECT_EQ(shown(kLong), StoreTrials::Costs{});
+}
+
+// Goal: a run that two pieces share is not timed: the time between them is not the stream's.
+TEST(StoreTrialsTest, ARunOverTwoPiecesIsNotTimed) {
+  StoreTrials trials;
+  const uint64_t last = StoreTrials::run_slices(32, kLong) - 1;
+  trials.count(kOrdinary, {.slots = 32, .length = kLong, .bytes = kBytes}, 0, 1000);
+  trials.begin_piece();
+  trials.count(kOrdinary, {.number = last, .slots = 32, .length = kLong, .bytes = kBytes}, 8000, 9000);
+  EXPECT_EQ(trials.costs(), StoreTrials::Costs{});
+}
+
+// Goal: a run's cost is of all its slices but the first one, waiting included.
+TEST(StoreTrialsTest, ARunCountsFromItsFirstSliceOn) {
+  StoreTrials trials;
+  const uint64_t last = StoreTrials::run_slices(32, kLong) - 1;
+  trials.count(kOrdinary, {.slots = 32, .length = kLong, .bytes = 1000}, 0, 100);
+  trials.count(kOrdinary, {.number = last, .slots = 32, .length = kLong, .bytes = 1000}, 7000,
+               100 + last * 500);
+  EXPECT_EQ(trials.costs()[0], 500u);
+}
 // Goal: whatever a writer chooses, payloads arrive whole. Method: the reader judges nothing, so the choice
 // stays.
 TEST_F(StoresTest, PayloadsAreWholeWithEachChoice) {

@@ -109,9 +109,15 @@ struct SegmentShape {
   uint32_t short_channels = 0;
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
+  bool has_wide_slots = false;  ///< not in short rings
 
-  RingShape publish_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = rank_count}; }
-  RingShape peer_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = 1}; }
+  uint32_t wide_slots() const { return has_wide_slots ? slots / kCreditsPerRing : 0; }
+  RingShape publish_ring() const {
+    return {.slots = slots, .slot_bytes = slot_bytes, .readers = rank_count, .wide_slots = wide_slots()};
+  }
+  RingShape peer_ring() const {
+    return {.slots = slots, .slot_bytes = slot_bytes, .readers = 1, .wide_slots = wide_slots()};
+  }
   RingShape short_ring() const {
     return {.slots = std::min(slots, kShortRingSlots), .slot_bytes = slot_bytes, .readers = 1};
   }
