@@ -6,6 +6,7 @@
 
 #include "plan/packets.h"
 #include "topology/file.h"
+#include "transports/shm/segment.h"
 #include "transports/tcp/tcp_transport.h"
 
 namespace tutti::tool {
@@ -54,7 +55,8 @@ RankCosts Machine::costs(uint32_t rank_count, uint32_t emulated_hosts) const {
   }
   const bool own_cores =
       emulated_hosts == 1 && host_count(rank_count) == 1 && rank_count <= routes_->hosts()[0].rank_count();
-  if (costs.is_measured() && own_cores) costs.slices.wide_slots = costs.slots / kCreditsPerRing;
+  if (costs.is_measured() && own_cores)
+    costs.slices.wide_slots = SegmentShape{.slots = costs.slots, .has_wide_slots = true}.wide_slots();
   return costs;
 }
 

@@ -80,7 +80,8 @@ struct StoresBySize {
       if (bytes >= kRing.slot_bytes)
         return StoreTrials::choose({}, StoreTrials::kLongPiece, streams.costs(), streams.costs())
             .stores(true);
-      return StoreTrials::choose({}, StoreTrials::length_of(bytes), sum(writers), sum(readers)).stores(true);
+      return StoreTrials::choose({}, StoreTrials::length_of(bytes, bytes), sum(writers), sum(readers))
+          .stores(true);
     }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <optional>
 
@@ -88,6 +89,7 @@ struct SendLink {
   }
   /// Whether the next message, of `bytes`, has a slot.
   bool can_write(uint64_t bytes = 0) {
+    assert(bytes <= slot_bytes || wide_slots != 0);
     const uint64_t ahead = bytes <= slot_bytes ? 0 : slot_mask + 1 - wide_slots;
     if (next + ahead < limit) [[likely]]
       return true;
@@ -117,7 +119,7 @@ struct SendLink {
       return choices[length].stores(can_move_strings);
     return *trial;
   }
-  /// The slots that messages of `bytes` take in turns.
+  /// How many slots messages of `bytes` take in turns.
   uint64_t trial_slots(uint64_t bytes) const { return bytes <= slot_bytes ? slot_mask + 1u : wide_slots; }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const {
@@ -251,13 +253,14 @@ struct RecvLink {
                ? StoreTrials::timed_trial_of(next, trial_slots(flag::bytes(arrived_word)), length)
                : std::nullopt;
   }
-  /// The slots among which the payloads of such messages take turns.
+  /// How many slots messages of `bytes` take in turns.
   uint64_t trial_slots(uint64_t bytes) const { return bytes <= slot_bytes ? slot_mask + 1u : wide_slots; }
   /// Counts the next message, a trial that has just been copied, and shows the writer the costs.
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
     trials[length].count(trial, {next, trial_slots(bytes), length, bytes}, began_ns, end_ns);
-    const auto kind = static_cast<size_t>(trial);
-    store_shared(credit->store_costs[length][kind], trials[length].costs()[kind], std::memory_order_relaxed);
+    for (size_t kind = 0; kind < kStoresCount; ++kind)
+      store_shared(credit->store_costs[length][kind], trials[length].costs()[kind],
+                   std::memory_order_relaxed);
   }
 
   /// Whether the next message belongs to a trial of pulling. As for the writer, every message counts that is

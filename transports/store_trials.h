@@ -4,16 +4,15 @@
 // and few such fetches overlap: 2 GB/s, where memory gives 13 GB/s. Near cores read each other's caches at 10
 // GB/s and more. Nothing tells which it is, and a virtual machine moves its cores. So now and then the writer
 // stores a few messages in each way, in two rounds of the ring. Both ends time those of the second round: of
-// shorter pieces their copies of single slices, of long ones runs of slices, waiting included. For long
-// pieces are streams: there the slower end decides, and what it waits for. The reader shows its figures
-// beside the credit. Figures: docs/measurements/carriage.md.
+// shorter pieces their copies of single slices, of long ones runs of slices, waiting included. Long pieces
+// are streams: the slower end decides, and what it waits for. The reader shows its figures beside the credit.
+// Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "core/limits.h"
 #include "core/stores.h"
@@ -27,14 +26,14 @@ class StoreTrials {
 
   /// Slices by the whole that they are cut from: a chunk of a plan, or a message. Those of short ones try no
   /// string moves.
-  enum Length : uint8_t { kShortPiece = 0, kMiddlePiece = 1, kLongPiece = 2, kWidePiece = 3 };
+  enum Length : uint8_t { kShortPiece = 0, kMiddlePiece = 1, kLongPiece = 2, kWideSlices = 3 };
   static constexpr size_t kLengths = 4;
   static constexpr uint64_t kLeastMiddlePiece = 4096;
   static constexpr uint64_t kLeastLongPiece = 131072;
-  static constexpr Length length_of(uint64_t piece_bytes) {
+  static constexpr Length length_of(uint64_t piece_bytes, uint64_t slice_bytes) {
     if (piece_bytes < kLeastMiddlePiece) return kShortPiece;
     if (piece_bytes < kLeastLongPiece) return kMiddlePiece;
-    return piece_bytes < kLeastWidePiece ? kLongPiece : kWidePiece;
+    return slice_bytes < kWideSlotBytes ? kLongPiece : kWideSlices;
   }
   /// Whether a trial is a run of slices.
   static constexpr bool has_runs(Length length) { return length >= kLongPiece; }
@@ -44,33 +43,27 @@ class StoreTrials {
   static constexpr std::optional<Stores> trial_of(uint64_t number, uint64_t slots, Length length) {
     const uint64_t kinds = length == kShortPiece ? kStoresCount - 1 : kStoresCount;
     const uint64_t run = run_slices(slots, length);
+    if (slots == 0 || run == 0) return std::nullopt;
     const uint64_t period = period_of(slots, length);
     const uint64_t place = number % period;
-    if (place >= 2 * slots || run == 0 || place % slots >= kinds * run) return std::nullopt;
+    if (place >= 2 * slots || place % slots >= kinds * run) return std::nullopt;
     return static_cast<Stores>((place % slots / run + number / period) % kinds);
   }
-  /// The trial that is timed: of long pieces, at the first and at the last slice of a run. Its slots have had
-  /// a trial of the same kind one round before, so their lines are where a stream of such messages would find
-  /// them.
+  /// The trial that both ends time. Its slot has had a trial of the same kind one round before, so its lines
+  /// are where a stream of such messages would find them.
   static constexpr std::optional<Stores> timed_trial_of(uint64_t number, uint64_t slots, Length length) {
-    if (number % period_of(slots, length) < slots) return std::nullopt;
-    const uint64_t run = run_slices(slots, length);
-    if (run > 1 && !begins_run(number, slots) && (number + 1) % run != 0) return std::nullopt;
-    return trial_of(number, slots, length);
+    const auto trial = trial_of(number, slots, length);
+    return trial && number % period_of(slots, length) >= slots ? trial : std::nullopt;
   }
   /// Slices that a trial stores in one way; 0: the ring is too short for trials.
   static constexpr uint64_t run_slices(uint64_t slots, Length length) {
     return has_runs(length) ? std::min(kRunSlices, slots / 4) / 2 * 2 : 1;
   }
-  /// Whether a run of long pieces' slices begins with message `number`.
-  static constexpr bool begins_run(uint64_t number, uint64_t slots) {
-    return number % run_slices(slots, kLongPiece) == 0;
-  }
 
   /// Picoseconds a byte with each kind of stores; 0: not known.
   using Costs = std::array<uint32_t, kStoresCount>;
 
-  /// Counts what this end's copy took in a trial.
+  /// Counts what this end took in a trial: for a copy, or for a run.
   void add(Stores trial, uint64_t bytes, uint64_t took_ns) {
     uint32_t& mean = costs_[static_cast<size_t>(trial)];
     uint32_t& weight = weights_[static_cast<size_t>(trial)];
@@ -91,20 +84,24 @@ class StoreTrials {
     Length length = kShortPiece;
     uint64_t bytes = 0;
   };
-  /// Counts a slice that this end has just copied: alone, or with the run that it ends.
+  /// Counts a slice that this end has just copied: alone, or with the run that it belongs to.
   void count(Stores trial, const Slice& slice, uint64_t began_ns, uint64_t end_ns) {
     if (!has_runs(slice.length)) return add(trial, slice.bytes, end_ns - began_ns);
-    if (begins_run(slice.number, slice.slots)) {
-      run_began_ns_ = end_ns;
-      run_slice_bytes_ = slice.bytes;
-      return;
+    if (run_.began_ns != 0 && run_.next == slice.number && run_.trial == trial) {
+      run_.bytes += slice.bytes;
+      run_.end_ns = end_ns;
+    } else {
+      end_run();
+      run_ = {.trial = trial, .began_ns = end_ns};
     }
-    const uint64_t run_began_ns = std::exchange(run_began_ns_, 0);
-    if (run_began_ns == 0 || slice.bytes != run_slice_bytes_) return;
-    add(trial, slice.bytes * (run_slices(slice.slots, slice.length) - 1), end_ns - run_began_ns);
+    run_.next = slice.number + 1;
+    if (run_.next % run_slices(slice.slots, slice.length) == 0) end_run();
   }
   /// Call this before the first slice of a piece: a run does not go on from the piece before.
-  void begin_piece() { run_began_ns_ = 0; }
+  void end_run() {
+    if (run_.bytes != 0) add(run_.trial, run_.bytes, run_.end_ns - run_.began_ns);
+    run_ = {};
+  }
 
   /// How the writer stores.
   struct Choice {
@@ -137,8 +134,7 @@ class StoreTrials {
   }
 
   static constexpr uint64_t kRounds = 4;  ///< of the ring, for each trial
-  /// Of long pieces: messages for each trial, of which 48 may take up to three times as long; and a run of
-  /// half of the slices of the shortest message that has runs at any place.
+  /// Of long pieces: messages for each trial, of which 48 may take up to three times as long.
   static constexpr uint64_t kLongPeriod = 2048;
   static constexpr uint64_t kRunSlices = 8;
   static constexpr uint64_t kMostGrowth = 4;
@@ -155,10 +151,18 @@ class StoreTrials {
   static constexpr Limits kLimits = {130, 110, 103, 97};
   static constexpr Limits kLimitsOfRuns = {105, 97, 110, 103};
 
+  /// Slices of a trial that have followed each other in one piece.
+  struct Run {
+    Stores trial{};
+    uint64_t next = 0;      ///< message
+    uint64_t began_ns = 0;  ///< when the first slice had been copied; 0: none has
+    uint64_t end_ns = 0;
+    uint64_t bytes = 0;  ///< of the slices behind the first one
+  };
+
   Costs costs_ = {};
   std::array<uint32_t, kStoresCount> weights_ = {};  ///< trials that costs_ are the means of
-  uint64_t run_began_ns_ = 0;  ///< when the first slice of a run had been copied; 0: there is none
-  uint64_t run_slice_bytes_ = 0;
+  Run run_;
 };
 
 }  // namespace tutti

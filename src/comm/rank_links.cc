@@ -65,7 +65,8 @@ std::unique_ptr<RecvLink> RankLinks::open_recv(uint32_t peer, RecvLink link) {
   link.reference_offset = peers_[peer].reference_offset;
   if (peers_[peer].pull_pid != 0) {
     link.pull_pid = peers_[peer].pull_pid;
-    bounces_.push_back(std::make_unique<Bounce>(size_t{kBounceSlots} * shape_.slot_bytes));
+    const size_t bounce_bytes = std::max<size_t>(size_t{kBounceSlots} * shape_.slot_bytes, kWideSlotBytes);
+    bounces_.push_back(std::make_unique<Bounce>(bounce_bytes));
     link.bounce = bounces_.back()->data();
     link.bounce_bytes = bounces_.back()->size();
     store_shared(link.credit->can_pull, 1, std::memory_order_relaxed);

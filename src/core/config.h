@@ -59,7 +59,7 @@ struct Config {
   /// TUTTI_WAIT: auto, spin or yield.
   WaitMode wait = WaitMode::kAuto;
   /// TUTTI_SLOT_BYTES: largest slice in one slot; power of two, 4 KiB..1 MiB. 0: 64 KiB if every rank is
-  /// alone on its host, else 16 KiB (src/comm/connect.cc says why).
+  /// alone on its host, else 16 KiB, and wide slots for long messages (src/comm/builder.cc says why).
   uint32_t slot_bytes = 0;
   /// TUTTI_SLOTS: slots of a link; power of two, 4..256; 0: by the number of ranks. One round uses half of
   /// the slots.

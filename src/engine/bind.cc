@@ -166,7 +166,7 @@ void Operation::merge_step(BoundStep& bound, const Step& step) {
 
 /// Sets what depends on the length of the chunk or message that the step moves next.
 void Operation::set_length(BoundStep& step, uint64_t bytes) const {
-  step.length = StoreTrials::length_of(bytes);
+  step.length = StoreTrials::length_of(bytes, step.slice_bytes);
   step.job.unclaimed_sinks = 0;
   // Claiming the lines of such results makes messages take 1.1 to 1.2 times as long; of longer ones, nothing.
   constexpr uint64_t kLeastUnclaimedResult = 16384;

@@ -251,8 +251,8 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
 void Operation::begin_runs(const BoundStep& step) {
   if (!StoreTrials::has_runs(step.length)) return;
   for (uint32_t e = step.first_end; e < step.first_end + step.source_count + step.sink_count; ++e) {
-    if (ends_[e].recv != nullptr) ends_[e].recv->trials[step.length].begin_piece();
-    if (ends_[e].send != nullptr) ends_[e].send->trials[step.length].begin_piece();
+    if (ends_[e].recv != nullptr) ends_[e].recv->trials[step.length].end_run();
+    if (ends_[e].send != nullptr) ends_[e].send->trials[step.length].end_run();
   }
 }
 
@@ -595,8 +595,7 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
   return !shared && pulls && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
 }
 
-/// The job with the sinks of `written` only. Copying a job waits until the stores of its pointers have left
-/// the core, and so for all stores before them.
+/// The job with the sinks of `written` only.
 [[gnu::noinline]] reduce::Job Operation::only_to(const reduce::Job& all, uint32_t written) {
   reduce::Job job = all;
   job.sink_count = 0;
@@ -628,6 +627,7 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
     if (!step.copies || step.job.sinks[i] != step.job.sources[0]) written |= 1u << i;
   }
   step.job.count = bytes >> step.element_shift;
+  // Copying a job waits until its pointers have left the store buffer, and so all stores before them.
   if (written == (1u << step.sink_count) - 1) {
     step.kernel(step.job);
   } else if (written != 0) {
@@ -670,7 +670,7 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = sinks[i].send;
-    if (link == nullptr || !link->may_stream || !link->knows_room()) continue;
+    if (link == nullptr || !link->may_stream || bytes > link->slot_bytes || !link->knows_room()) continue;
     const bool chooses = bytes >= StoreTrials::kLeastBytes;
     if (chooses && link->next_stores(step.length, bytes, can_move_strings(step)) != Stores::kOrdinary)
       continue;

@@ -20,7 +20,8 @@ Rounds Rounds::of(uint64_t largest_chunk_bytes, uint32_t slots, uint32_t slots_n
   rounds.slots = slots;
   rounds.slice_bytes = slice_bytes_for(largest_chunk_bytes, limits);
   if (rounds.slice_bytes > limits.most) {
-    const bool fits = 2 * slots_needed <= limits.wide_slots;
+    // Four slices in a round, so that the copies overlap; with fewer, twice as many are under way.
+    const bool fits = 8 * slots_needed <= limits.wide_slots;
     if (fits) rounds.slots = limits.wide_slots;
     if (!fits) rounds.slice_bytes = limits.most;
   }

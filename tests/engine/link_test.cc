@@ -119,10 +119,12 @@ TEST_P(LinkTest, PayloadsLongerThanASlotTakeWideSlots) {
   EXPECT_EQ(wrong, 0u);
   while (send.can_write(kWideSlotBytes)) write_message(send, kWideSlotBytes);
   EXPECT_LE(send.next - recv.next, wide.wide_slots);
+  EXPECT_GT(send.next, recv.next);
 }
 
 // Goal: two ranks that send half of their wide slots to each other before they read do not block each other,
-// whatever was sent before. It hung: shorter messages were reported once in more messages than wide slots.
+// whatever was sent before. It hung: shorter messages were reported once in more messages than wide slots,
+// which the ring of 128 slots shows.
 TEST_P(LinkTest, HalfOfTheWideSlotsAreFreeAfterAnyReadMessages) {
   RingShape wide = shape();
   wide.wide_slots = static_cast<uint32_t>(credits_together());

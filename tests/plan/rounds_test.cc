@@ -38,8 +38,10 @@ TEST(RoundsTest, ARoundFillsHalfOfTheSlotsThatHoldItsSlices) {
 
 // Goal: a plan that needs many slices under way gets the slots that are many.
 TEST(RoundsTest, APlanThatNeedsManySlotsHasNoWideSlices) {
-  EXPECT_EQ(Rounds::of(8 * kMiB, 128, 16, kWide).slots, 32u);
-  const Rounds narrow = Rounds::of(8 * kMiB, 128, 17, kWide);
+  const Rounds wide = Rounds::of(8 * kMiB, 128, 4, kWide);
+  EXPECT_EQ(wide.slots, 32u);
+  EXPECT_EQ(wide.round_bytes, 4 * wide.slice_bytes) << "enough to overlap";
+  const Rounds narrow = Rounds::of(8 * kMiB, 128, 5, kWide);
   EXPECT_EQ(narrow.slots, 128u);
   EXPECT_EQ(narrow.slice_bytes, 16 * kKiB);
 }

@@ -111,7 +111,8 @@ struct SegmentShape {
   uint32_t slot_bytes = 16384;
   bool has_wide_slots = false;  ///< not in short rings
 
-  uint32_t wide_slots() const { return has_wide_slots ? slots / kCreditsPerRing : 0; }
+  /// None where slots are few: a process then has a limit on its addresses, or many rings.
+  uint32_t wide_slots() const { return has_wide_slots && slots >= 64 ? slots / kCreditsPerRing : 0; }
   RingShape publish_ring() const {
     return {.slots = slots, .slot_bytes = slot_bytes, .readers = rank_count, .wide_slots = wide_slots()};
   }
