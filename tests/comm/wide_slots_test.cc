@@ -1,16 +1,8 @@
 // Wide slots: chunks from 1 MiB on travel in them where each rank has a core.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "comm/host_executor.h"
 #include "core/limits.h"
-#include "tests/support/rank_pages.h"
-#include "tests/support/sums.h"
+#include "tests/support/summing_ranks.h"
 
 namespace tutti::test {
 namespace {
@@ -26,41 +18,13 @@ constexpr uint64_t kShort = 100;
 // Each rank's chunk has 1 MiB, and a whole message three.
 constexpr uint64_t kLong = kRanks * kLeastWidePiece / sizeof(int32_t);
 
-/// One call after the other on all ranks, which the test polls in turns.
 class WideSlotsTest : public testing::TestWithParam<const char*> {
  protected:
-  WideSlotsTest() {
-    heap_.reset(*SymmetricHeap::create(1 << 20));
-    config_.reference_bytes = UINT64_MAX;
-  }
-  void make_ranks(uint32_t cores) {
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      ranks_[rank] = std::make_unique<HostExecutor>(HostExecutorOptions{
-          .peers = pages_.of(rank), .config = config_, .heap = *heap_, .shape = kShape, .cores = cores});
-    }
-  }
-  void sum(uint64_t count) {
-    std::vector<Sum> numbers;
-    std::vector<std::unique_ptr<BoundCall>> bound;
-    for (uint32_t i = 0; i < kRanks; ++i) {
-      numbers.emplace_back(count, static_cast<int>(i));
-      bound.push_back(bind_sum(*ranks_[i], sum_of(count), kRanks, false, GetParam()));
-      ASSERT_TRUE(ranks_[i]->begin(*bound[i], numbers[i].call()));
-    }
-    std::array<bool, kRanks> done{};
-    for (int turn = 0; std::count(done.begin(), done.end(), true) < kRanks; ++turn) {
-      ASSERT_LT(turn, 1'000'000) << "a rank waits for ever";
-      for (uint32_t i = 0; i < kRanks; ++i) done[i] = done[i] || ranks_[i]->poll() == Progress::kDone;
-    }
-    for (uint32_t i = 0; i < kRanks; ++i) {
-      EXPECT_TRUE(ranks_[i]->finish(Progress::kDone));
-      EXPECT_TRUE(numbers[i].is_right(kRanks)) << count << " numbers, rank " << i;
-    }
-  }
+  void sum(uint64_t count) { ranks_.sum(count, GetParam()); }
   /// Whether any rank's ring holds a slice longer than a slot.
   bool has_wide_slices() {
     for (uint32_t writer = 0; writer < kRanks; ++writer) {
-      const Segment& segment = *pages_.of(0).memory()[writer].segment;
+      const Segment& segment = ranks_.segment(writer);
       for (uint32_t i = 0; i < kShape.published; ++i) {
         if (holds_wide(segment.publish_ring(i), kShape.publish_ring())) return true;
       }
@@ -73,6 +37,8 @@ class WideSlotsTest : public testing::TestWithParam<const char*> {
     return false;
   }
 
+  SummingRanks ranks_{kShape};
+
  private:
   static bool holds_wide(std::byte* ring, const RingShape& shape) {
     const RecvLink link = RecvLink::at(ring, shape, 0);
@@ -81,17 +47,12 @@ class WideSlotsTest : public testing::TestWithParam<const char*> {
     }
     return false;
   }
-
-  Config config_;
-  std::unique_ptr<SymmetricHeap> heap_;
-  RankPages pages_{kShape};
-  std::array<std::unique_ptr<HostExecutor>, kRanks> ranks_;
 };
 
 // Goal: short and long calls in turn have right results and do not block each other, wherever in the ring the
 // long ones begin. An exchange of long messages behind short ones hung.
 TEST_P(WideSlotsTest, ShortAndLongCallsInTurnAreRight) {
-  make_ranks(kRanks);
+  ranks_.make(kRanks);
   for (int turn = 0; turn < 6; ++turn) {
     for (int i = 0; i < 5; ++i) sum(kShort);
     sum(kLong / 8);
@@ -101,7 +62,7 @@ TEST_P(WideSlotsTest, ShortAndLongCallsInTurnAreRight) {
 }
 
 TEST_P(WideSlotsTest, RanksThatShareCoresHaveNone) {
-  make_ranks(kRanks - 1);
+  ranks_.make(kRanks - 1);
   sum(kLong);
   EXPECT_FALSE(has_wide_slices());
 }

@@ -64,6 +64,11 @@ class LinkTest : public testing::TestWithParam<Case> {
   RingShape shape(uint32_t readers = 1) const {
     return {.slots = GetParam().slots, .slot_bytes = GetParam().slot_bytes, .readers = readers};
   }
+  RingShape wide_shape() const {
+    RingShape wide = shape();
+    wide.wide_slots = static_cast<uint32_t>(credits_together());
+    return wide;
+  }
   /// Messages after which a writer surely hears of a freed slot.
   static uint64_t credits_together() { return std::max(1u, GetParam().slots / kCreditsPerRing); }
 };
@@ -92,8 +97,7 @@ TEST_P(LinkTest, MessagesOfAllSizesArriveOnceWholeAndInOrder) {
 
 // Goal: payloads longer than a slot travel between the others, and no wide slot is written before it is free.
 TEST_P(LinkTest, PayloadsLongerThanASlotTakeWideSlots) {
-  RingShape wide = shape();
-  wide.wide_slots = static_cast<uint32_t>(credits_together());
+  const RingShape wide = wide_shape();
   RingMemory memory(wide);
   SendLink send = SendLink::at(memory.bytes(), wide);
   RecvLink recv = RecvLink::at(memory.bytes(), wide, 0);
@@ -126,8 +130,7 @@ TEST_P(LinkTest, PayloadsLongerThanASlotTakeWideSlots) {
 // whatever was sent before. It hung: shorter messages were reported once in more messages than wide slots,
 // which the ring of 128 slots shows.
 TEST_P(LinkTest, HalfOfTheWideSlotsAreFreeAfterAnyReadMessages) {
-  RingShape wide = shape();
-  wide.wide_slots = static_cast<uint32_t>(credits_together());
+  const RingShape wide = wide_shape();
   RingMemory memory(wide);
   SendLink send = SendLink::at(memory.bytes(), wide);
   RecvLink recv = RecvLink::at(memory.bytes(), wide, 0);
