@@ -18,8 +18,14 @@
 
 namespace tutti {
 
-/// Where the payload of message `number` lies, from the first slot on, if it is longer than a slot.
-uint64_t wide_slot_offset(uint64_t number, const auto& link) {
+/// How many slots the payloads of messages of `bytes` take in turns.
+uint64_t slots_for(uint64_t bytes, const auto& link) {
+  return bytes <= link.slot_bytes ? link.slot_mask + uint64_t{1} : link.wide_slots;
+}
+
+/// Where a payload of `bytes` of message `number` lies, from the first slot on.
+uint64_t slot_offset(uint64_t number, uint64_t bytes, const auto& link) {
+  if (bytes <= link.slot_bytes) return (number & link.slot_mask) * link.slot_bytes;
   return (link.slot_mask + uint64_t{1}) * link.slot_bytes +
          (number & (link.wide_slots - 1)) * uint64_t{kWideSlotBytes};
 }
@@ -63,7 +69,7 @@ struct SendLink {
 
   Cell& cell() const { return cells[next & slot_mask]; }
   /// Of the next message, if its payload has up to slot_bytes.
-  std::byte* slot() const { return slots + (next & slot_mask) * static_cast<size_t>(slot_bytes); }
+  std::byte* slot() const { return slots + slot_offset(next, 0, *this); }
 
   /// Messages that all readers have released.
   uint64_t released() const {
@@ -90,7 +96,7 @@ struct SendLink {
   /// Whether the next message, of `bytes`, has a slot.
   bool can_write(uint64_t bytes = 0) {
     assert(bytes <= slot_bytes || wide_slots != 0);
-    const uint64_t ahead = bytes <= slot_bytes ? 0 : slot_mask + 1 - wide_slots;
+    const uint64_t ahead = slot_mask + 1 - slots_for(bytes, *this);
     if (next + ahead < limit) [[likely]]
       return true;
     limit = released() + slot_mask + 1;
@@ -105,26 +111,23 @@ struct SendLink {
   bool knows_room() const { return next < limit; }
   /// Which timed trial the next message, of `bytes`, is, if it travels in a slot.
   std::optional<Stores> timed_trial(StoreTrials::Length length, uint64_t bytes) const {
-    return may_stream ? StoreTrials::timed_trial_of(next, trial_slots(bytes), length) : std::nullopt;
+    return may_stream ? StoreTrials::timed_trial_of(next, slots_for(bytes, *this), length) : std::nullopt;
   }
   /// Counts the next message, a trial that has just been copied.
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
-    trials[length].count(trial, {next, trial_slots(bytes), length, bytes}, began_ns, end_ns);
+    trials[length].count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
   }
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
   Stores next_stores(StoreTrials::Length length, uint64_t bytes, bool can_move_strings) const {
     if (!may_stream) return Stores::kOrdinary;
-    const auto trial = StoreTrials::trial_of(next, trial_slots(bytes), length);
+    const auto trial = StoreTrials::trial_of(next, slots_for(bytes, *this), length);
     if (!trial || (*trial == Stores::kString && !can_move_strings))
       return choices[length].stores(can_move_strings);
     return *trial;
   }
-  /// How many slots messages of `bytes` take in turns.
-  uint64_t trial_slots(uint64_t bytes) const { return bytes <= slot_bytes ? slot_mask + 1u : wide_slots; }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const {
-    if (bytes <= kInlineBytes) return cell().payload;
-    return bytes <= slot_bytes ? slot() : slots + wide_slot_offset(next, *this);
+    return bytes <= kInlineBytes ? cell().payload : slots + slot_offset(next, bytes, *this);
   }
 
   void commit(uint32_t signature, uint64_t bytes) {
@@ -250,14 +253,12 @@ struct RecvLink {
   /// move strings, as a sum, the trial counts what it took instead.
   std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) const {
     return judges && flag::carriage(arrived_word) == Carriage::kSlot
-               ? StoreTrials::timed_trial_of(next, trial_slots(flag::bytes(arrived_word)), length)
+               ? StoreTrials::timed_trial_of(next, slots_for(flag::bytes(arrived_word), *this), length)
                : std::nullopt;
   }
-  /// How many slots messages of `bytes` take in turns.
-  uint64_t trial_slots(uint64_t bytes) const { return bytes <= slot_bytes ? slot_mask + 1u : wide_slots; }
   /// Counts the next message, a trial that has just been copied, and shows the writer the costs.
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
-    trials[length].count(trial, {next, trial_slots(bytes), length, bytes}, began_ns, end_ns);
+    trials[length].count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
     for (size_t kind = 0; kind < kStoresCount; ++kind)
       store_shared(credit->store_costs[length][kind], trials[length].costs()[kind],
                    std::memory_order_relaxed);
@@ -307,9 +308,7 @@ struct RecvLink {
   const std::byte* span(uint64_t word) const {
     switch (flag::carriage(word)) {
       case Carriage::kInline: return cell().payload;
-      case Carriage::kSlot:
-        return slots + (flag::bytes(word) <= slot_bytes ? (next & slot_mask) * size_t{slot_bytes}
-                                                        : wide_slot_offset(next, *this));
+      case Carriage::kSlot: return slots + slot_offset(next, flag::bytes(word), *this);
       case Carriage::kReference:
       case Carriage::kPull: break;
     }

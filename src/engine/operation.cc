@@ -217,6 +217,7 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
       }
     } else if (!lane.piece_ready) {
       next_piece(lane, step);
+      end_runs(step);
     }
     bool empty = lane.piece_bytes == 0 && step.send_empty;
     while (lane.done_bytes < lane.piece_bytes || empty) {
@@ -248,7 +249,8 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
   return Progress::kDone;
 }
 
-void Operation::begin_runs(const BoundStep& step) {
+/// The runs of the pieces before, on the links of the step.
+void Operation::end_runs(const BoundStep& step) const {
   if (!StoreTrials::has_runs(step.length)) return;
   for (uint32_t e = step.first_end; e < step.first_end + step.source_count + step.sink_count; ++e) {
     if (ends_[e].recv != nullptr) ends_[e].recv->trials[step.length].end_run();
@@ -263,7 +265,6 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   lane.piece_ready = true;
   if (step.merged) {
     lane.piece_bytes = step.merged_bytes;
-    begin_runs(step);
     step.whole = travels_whole(step, lane.piece_bytes);
     std::copy_n(&offsets_[step.first_end], end_count, lane.offsets.data());
     return;
@@ -272,7 +273,6 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
   lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
   set_length(step, chunk_bytes);
-  begin_runs(step);
   step.whole = travels_whole(step, lane.piece_bytes);
   step.later_bytes = step.early ? chunk_bytes - start - lane.piece_bytes : 0;
   for (uint32_t e = 0; e < end_count; ++e) {

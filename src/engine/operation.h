@@ -281,7 +281,7 @@ class Operation {
   bool may_be_early(const BoundLane& lane, uint32_t index) const;
   std::span<const std::byte> first_chunk_of(const BoundEnd& end) const;
   static bool only_receives(const BoundStep& step, const BoundEnd* ends);
-  void begin_runs(const BoundStep& step);
+  void end_runs(const BoundStep& step) const;
   void next_piece(BoundLane& lane, BoundStep& step);
   bool next_step(BoundLane& lane);
   bool is_block(const BoundStep& step) const { return blocks_ != nullptr && !step.merged; }

@@ -21,9 +21,11 @@ Rounds Rounds::of(uint64_t largest_chunk_bytes, uint32_t slots, uint32_t slots_n
   rounds.slice_bytes = slice_bytes_for(largest_chunk_bytes, limits);
   if (rounds.slice_bytes > limits.most) {
     // Four slices in a round, so that the copies overlap; with fewer, twice as many are under way.
-    const bool fits = 8 * slots_needed <= limits.wide_slots;
-    if (fits) rounds.slots = limits.wide_slots;
-    if (!fits) rounds.slice_bytes = limits.most;
+    if (8 * slots_needed <= limits.wide_slots) {
+      rounds.slots = limits.wide_slots;
+    } else {
+      rounds.slice_bytes = limits.most;
+    }
   }
   rounds.round_bytes = std::max(1u, rounds.slots / 2 / std::max(1u, slots_needed)) * rounds.slice_bytes;
   rounds.count = static_cast<uint32_t>(

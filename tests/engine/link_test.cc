@@ -59,6 +59,19 @@ struct Case {
   uint64_t first_number;
 };
 
+/// A ring in memory and its ends, which have had `first_number` messages.
+struct Ends {
+  Ends(const RingShape& shape, uint64_t first_number)
+      : memory(shape),
+        send(SendLink::at(memory.bytes(), shape)),
+        recv(RecvLink::at(memory.bytes(), shape, 0)) {
+    if (first_number != 0) begin_at(memory, shape, first_number, send, recv);
+  }
+  RingMemory memory;
+  SendLink send;
+  RecvLink recv;
+};
+
 class LinkTest : public testing::TestWithParam<Case> {
  protected:
   RingShape shape(uint32_t readers = 1) const {
@@ -74,56 +87,51 @@ class LinkTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(LinkTest, MessagesOfAllSizesArriveOnceWholeAndInOrder) {
-  RingMemory memory(shape());
-  SendLink send = SendLink::at(memory.bytes(), shape());
-  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
-  if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
-  const uint64_t end = send.next + kMessages;
+  Ends ends(shape(), GetParam().first_number);
+  const uint64_t end = ends.send.next + kMessages;
   std::thread writer([&] {
-    while (send.next < end) {
-      if (send.can_write()) {
-        write_message(send, bytes_of(send.next, send.slot_bytes));
+    while (ends.send.next < end) {
+      if (ends.send.can_write()) {
+        write_message(ends.send, bytes_of(ends.send.next, ends.send.slot_bytes));
       } else {
         sched_yield();
       }
     }
   });
   uint64_t wrong = 0;
-  while (recv.next < end) wrong += read_message(recv, bytes_of(recv.next, recv.slot_bytes)) ? 0 : 1;
+  while (ends.recv.next < end)
+    wrong += read_message(ends.recv, bytes_of(ends.recv.next, ends.recv.slot_bytes)) ? 0 : 1;
   writer.join();
   EXPECT_EQ(wrong, 0u);
-  EXPECT_LT(end - send.released(), credits_together());
+  EXPECT_LT(end - ends.send.released(), credits_together());
 }
 
 // Goal: payloads longer than a slot travel between the others, and no wide slot is written before it is free.
 TEST_P(LinkTest, PayloadsLongerThanASlotTakeWideSlots) {
   const RingShape wide = wide_shape();
-  RingMemory memory(wide);
-  SendLink send = SendLink::at(memory.bytes(), wide);
-  RecvLink recv = RecvLink::at(memory.bytes(), wide, 0);
-  if (GetParam().first_number != 0) begin_at(memory, wide, GetParam().first_number, send, recv);
+  Ends ends(wide, GetParam().first_number);
   // Runs of both kinds, longer than the ring and shorter.
   const auto size_of = [&](uint64_t number) {
     const bool is_wide = number % 7 == 0 || number / (2 * uint64_t{wide.slots}) % 2 == 1;
     return is_wide ? wide.slot_bytes + 1 + number % 100 : bytes_of(number, wide.slot_bytes);
   };
-  const uint64_t end = send.next + kMessages;
+  const uint64_t end = ends.send.next + kMessages;
   std::thread writer([&] {
-    while (send.next < end) {
-      if (send.can_write(size_of(send.next))) {
-        write_message(send, size_of(send.next));
+    while (ends.send.next < end) {
+      if (ends.send.can_write(size_of(ends.send.next))) {
+        write_message(ends.send, size_of(ends.send.next));
       } else {
         sched_yield();
       }
     }
   });
   uint64_t wrong = 0;
-  while (recv.next < end) wrong += read_message(recv, size_of(recv.next)) ? 0 : 1;
+  while (ends.recv.next < end) wrong += read_message(ends.recv, size_of(ends.recv.next)) ? 0 : 1;
   writer.join();
   EXPECT_EQ(wrong, 0u);
-  while (send.can_write(kWideSlotBytes)) write_message(send, kWideSlotBytes);
-  EXPECT_LE(send.next - recv.next, wide.wide_slots);
-  EXPECT_GT(send.next, recv.next);
+  while (ends.send.can_write(kWideSlotBytes)) write_message(ends.send, kWideSlotBytes);
+  EXPECT_LE(ends.send.next - ends.recv.next, wide.wide_slots);
+  EXPECT_GT(ends.send.next, ends.recv.next);
 }
 
 // Goal: two ranks that send half of their wide slots to each other before they read do not block each other,
@@ -131,55 +139,46 @@ TEST_P(LinkTest, PayloadsLongerThanASlotTakeWideSlots) {
 // which the ring of 128 slots shows.
 TEST_P(LinkTest, HalfOfTheWideSlotsAreFreeAfterAnyReadMessages) {
   const RingShape wide = wide_shape();
-  RingMemory memory(wide);
-  SendLink send = SendLink::at(memory.bytes(), wide);
-  RecvLink recv = RecvLink::at(memory.bytes(), wide, 0);
-  if (GetParam().first_number != 0) begin_at(memory, wide, GetParam().first_number, send, recv);
+  Ends ends(wide, GetParam().first_number);
   for (uint32_t before = 0; before < wide.slots; ++before) {
     for (uint32_t i = 0; i < before; ++i) {
-      ASSERT_TRUE(send.can_write(8));
-      write_message(send, 8);
-      ASSERT_TRUE(read_message(recv, 8));
+      ASSERT_TRUE(ends.send.can_write(8));
+      write_message(ends.send, 8);
+      ASSERT_TRUE(read_message(ends.recv, 8));
     }
     for (uint32_t i = 0; i < wide.wide_slots / 2; ++i) {
-      ASSERT_TRUE(send.can_write(kWideSlotBytes)) << "behind " << before << " shorter messages";
-      write_message(send, kWideSlotBytes);
+      ASSERT_TRUE(ends.send.can_write(kWideSlotBytes)) << "behind " << before << " shorter messages";
+      write_message(ends.send, kWideSlotBytes);
     }
-    for (uint32_t i = 0; i < wide.wide_slots / 2; ++i) ASSERT_TRUE(read_message(recv, kWideSlotBytes));
+    for (uint32_t i = 0; i < wide.wide_slots / 2; ++i) ASSERT_TRUE(read_message(ends.recv, kWideSlotBytes));
   }
 }
 
 TEST_P(LinkTest, AWriterHasAtMostAllSlotsOutAndGoesOnWithTheCredits) {
-  RingMemory memory(shape());
-  SendLink send = SendLink::at(memory.bytes(), shape());
-  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
-  if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
+  Ends ends(shape(), GetParam().first_number);
   for (uint64_t i = 0; i < 3 * uint64_t{GetParam().slots}; ++i) {
-    while (send.can_write()) write_message(send, 8);
-    ASSERT_LE(send.next - recv.next, GetParam().slots);
-    ASSERT_GT(send.next - recv.next + credits_together(), GetParam().slots);
-    for (uint64_t read = 0; !send.can_write(); ++read) {
+    while (ends.send.can_write()) write_message(ends.send, 8);
+    ASSERT_LE(ends.send.next - ends.recv.next, GetParam().slots);
+    ASSERT_GT(ends.send.next - ends.recv.next + credits_together(), GetParam().slots);
+    for (uint64_t read = 0; !ends.send.can_write(); ++read) {
       ASSERT_LT(read, credits_together());
-      ASSERT_TRUE(read_message(recv, 8));
+      ASSERT_TRUE(read_message(ends.recv, 8));
     }
   }
 }
 
 TEST_P(LinkTest, AReferenceIsReadWhereItLiesAndComesBackWithItsCredit) {
-  RingMemory memory(shape());
-  SendLink send = SendLink::at(memory.bytes(), shape());
-  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
-  if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
-  EXPECT_TRUE(send.references_returned());
+  Ends ends(shape(), GetParam().first_number);
+  EXPECT_TRUE(ends.send.references_returned());
   const uint64_t value = 0x0123456789abcdef;
-  send.commit_reference(kSignature, sizeof(value), &value);
-  EXPECT_FALSE(send.references_returned());
-  const uint64_t word = recv.word();
-  ASSERT_EQ(word & flag::kAgreedMask, flag::make(recv.next, kSignature, sizeof(value)));
+  ends.send.commit_reference(kSignature, sizeof(value), &value);
+  EXPECT_FALSE(ends.send.references_returned());
+  const uint64_t word = ends.recv.word();
+  ASSERT_EQ(word & flag::kAgreedMask, flag::make(ends.recv.next, kSignature, sizeof(value)));
   EXPECT_EQ(flag::carriage(word), Carriage::kReference);
-  EXPECT_EQ(recv.span(word), reinterpret_cast<const std::byte*>(&value));
-  recv.release(recv.word());
-  EXPECT_TRUE(send.references_returned());
+  EXPECT_EQ(ends.recv.span(word), reinterpret_cast<const std::byte*>(&value));
+  ends.recv.release(ends.recv.word());
+  EXPECT_TRUE(ends.send.references_returned());
 }
 
 TEST_P(LinkTest, AReferenceIsMovedIntoTheReadersMapping) {
