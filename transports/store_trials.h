@@ -35,7 +35,7 @@ class StoreTrials {
     if (piece_bytes < kLeastLongPiece) return kMiddlePiece;
     return slice_bytes < kWideSlotBytes ? kLongPiece : kWideSlices;
   }
-  /// Whether a trial is a run of slices.
+  /// Whether what a trial took is that of its run, waiting included, not of the copies of single slices.
   static constexpr bool has_runs(Length length) { return length >= kLongPiece; }
 
   /// What message `number` tries, in a ring of `slots`. The kinds take turns in each place: the first slice
@@ -55,9 +55,11 @@ class StoreTrials {
     const auto trial = trial_of(number, slots, length);
     return trial && number % period_of(slots, length) >= slots ? trial : std::nullopt;
   }
-  /// Slices that a trial stores in one way; 0: the ring is too short for trials.
+  /// Slices that a trial stores in one way: one string move among other stores takes up to 1.4 times as long.
+  /// 0: the ring is too short for trials.
   static constexpr uint64_t run_slices(uint64_t slots, Length length) {
-    return has_runs(length) ? std::min(kRunSlices, slots / 4) / 2 * 2 : 1;
+    const uint64_t run = std::min(kRunSlices, slots / 4) / 2 * 2;
+    return length == kShortPiece ? 1 : has_runs(length) ? run : std::max<uint64_t>(run, 1);
   }
 
   /// Picoseconds a byte with each kind of stores; 0: not known.
@@ -124,13 +126,15 @@ class StoreTrials {
     const Limits& limits = has_runs(length) ? kLimitsOfRuns : kLimits;
     const uint64_t streaming_limit = now.streams ? limits.streaming_stays : limits.streaming_comes;
     const uint64_t strings_limit = now.moves_strings ? limits.strings_stay : limits.strings_come;
+    const uint64_t ordinary_limit = now.moves_strings ? kStringsStay : kStringsCome;
     return {.streams = ordinary * 100 > streaming_limit * streaming,
-            .moves_strings = strings != 0 && strings * strings_limit < std::min(ordinary, streaming) * 100};
+            .moves_strings = strings != 0 && strings * strings_limit < streaming * 100 &&
+                             strings * ordinary_limit < ordinary * 100};
   }
 
  private:
   static constexpr uint64_t period_of(uint64_t slots, Length length) {
-    return has_runs(length) ? std::max(kLongPeriod, kRounds * slots) : kRounds * slots;
+    return run_slices(slots, length) > 1 ? std::max(kLongPeriod, kRounds * slots) : kRounds * slots;
   }
 
   static constexpr uint64_t kRounds = 4;  ///< of the ring, for each trial
@@ -143,13 +147,16 @@ class StoreTrials {
   static constexpr uint64_t kMeanBytes = 49152;
   static constexpr uint32_t kLeastWeight = 3;
   static constexpr uint32_t kMostWeight = 8;
-  /// How much slower the others must be, in percent, so that a small difference changes nothing. Near cores
-  /// gain more by string moves than trials of single slices show.
+  /// How much slower the others must be, in percent, so that a small difference changes nothing. The limits of
+  /// string moves are against streaming; near cores gain more by them, against ordinary stores, than trials
+  /// show.
   struct Limits {
     uint64_t streaming_comes, streaming_stays, strings_come, strings_stay;
   };
   static constexpr Limits kLimits = {130, 110, 103, 97};
   static constexpr Limits kLimitsOfRuns = {105, 97, 110, 103};
+  static constexpr uint64_t kStringsCome = 100;
+  static constexpr uint64_t kStringsStay = 95;
 
   /// Slices of a trial that have followed each other in one piece.
   struct Run {

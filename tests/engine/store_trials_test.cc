@@ -27,31 +27,34 @@ constexpr uint64_t kSlowNs = 2400;
 TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
   for (const uint64_t slots : {4u, 32u, 128u, 256u}) {
     std::map<Stores, uint32_t> of_short;
-    std::map<Stores, uint32_t> of_middle;
     for (uint64_t number = 0; number < 48 * slots; ++number) {
       if (const auto trial = StoreTrials::timed_trial_of(number, slots, kShort)) ++of_short[*trial];
-      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kMiddle)) ++of_middle[*trial];
     }
     EXPECT_EQ(of_short, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}})) << slots;
-    EXPECT_EQ(of_middle, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}, {kString, 12}}))
-        << slots;
   }
 }
 
-// Goal: of long pieces a trial is a run of slices, at most a few in a hundred.
-TEST(StoreTrialsTest, LongPiecesHaveRunsOfSlices) {
-  for (const uint64_t slots : {8u, 32u, 128u}) {
-    std::map<Stores, uint64_t> tried;
-    std::map<Stores, uint64_t> timed;
-    constexpr uint64_t kNumbers = 12288;
-    for (uint64_t number = 0; number < kNumbers; ++number) {
-      if (const auto trial = StoreTrials::trial_of(number, slots, kLong)) ++tried[*trial];
-      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kLong)) ++timed[*trial];
-    }
-    for (const Stores kind : {kOrdinary, kStreaming, kString}) {
-      EXPECT_EQ(2 * timed[kind], tried[kind]) << "every second run";
-      EXPECT_LE(tried[kind] * 100, kNumbers);
-      EXPECT_GE(timed[kind], 2u);
+// Goal: of longer pieces a trial is a run of slices, at most a few in a hundred. A string move among other
+// stores took longer than one among its like: messages of 32 KiB took up to 1.25 times as long.
+TEST(StoreTrialsTest, LongerPiecesHaveRunsOfSlices) {
+  for (const auto length : {kMiddle, kLong}) {
+    for (const uint64_t slots : {8u, 32u, 128u}) {
+      std::map<Stores, uint64_t> tried;
+      std::map<Stores, uint64_t> timed;
+      constexpr uint64_t kNumbers = 12288;
+      for (uint64_t number = 0; number < kNumbers; ++number) {
+        const auto trial = StoreTrials::trial_of(number, slots, length);
+        if (trial) ++tried[*trial];
+        if (trial) {
+          EXPECT_EQ(trial, StoreTrials::trial_of(number ^ 1, slots, length)) << "slices of a run";
+        }
+        if (const auto also = StoreTrials::timed_trial_of(number, slots, length)) ++timed[*also];
+      }
+      for (const Stores kind : {kOrdinary, kStreaming, kString}) {
+        EXPECT_EQ(2 * timed[kind], tried[kind]) << "every second run";
+        EXPECT_LE(tried[kind] * 100, kNumbers);
+        EXPECT_GE(timed[kind], 2u);
+      }
     }
   }
 }
@@ -154,14 +157,21 @@ TEST(StoreTrialsTest, ASmallDifferenceChangesNothing) {
   const StoreTrials::Costs slightly = {140, 100, 0};
   EXPECT_EQ(choose({}, equal, slightly), kOrdinary);
   EXPECT_EQ(choose(kStreams, equal, slightly), kStreaming);
-  const StoreTrials::Costs near = {100, 140, 99};
-  const StoreTrials::Costs near_too = {100, 140, 102};
+  const StoreTrials::Costs near = {100, 140, 101};
+  const StoreTrials::Costs near_too = {100, 140, 104};
   EXPECT_EQ(choose({}, near, near), kOrdinary);
   EXPECT_EQ(choose(kMovesStrings, near_too, near_too), kString);
   const StoreTrials::Costs runs = {104, 100, 94};
   EXPECT_EQ(choose({}, runs, runs, kLong), kOrdinary);
   EXPECT_EQ(choose(kStreams, runs, runs, kLong), kStreaming);
   EXPECT_EQ(choose(kMovesStrings, runs, runs, kLong), kString);
+}
+
+// Goal: of string moves and ordinary stores that cost as much, string moves are chosen: trials show less than
+// what streams of them gain.
+TEST(StoreTrialsTest, StringMovesNeedNotBeMuchFaster) {
+  const StoreTrials::Costs near = {100, 140, 99};
+  for (const auto length : {kMiddle, kLong}) EXPECT_EQ(choose({}, near, near, length), kString);
 }
 
 TEST(StoreTrialsTest, ABadFirstTrialIsForgottenAtOnce) {
