@@ -231,7 +231,7 @@ class Side {
     link.commit(kSignature, bytes);
     const bool reader_has_slot = &link == &send_ && bytes > kInlineBytes;
     if (reader_has_slot && stores == Stores::kOrdinary && bytes <= kMostClaimedBytes && link.knows_room())
-      claim_lines(link.slot(), bytes);
+      claim_lines(link.span(bytes), bytes);
     return true;
   }
   bool await(const RecvLink& link, uint32_t bytes) const {

@@ -13,6 +13,7 @@
 
 #include "core/shared_word.h"
 #include "transports/carriage_trials.h"
+#include "transports/passed_slots.h"
 #include "transports/ring.h"
 #include "transports/store_trials.h"
 
@@ -52,7 +53,8 @@ struct SendLink {
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
   uint64_t history = 0;         ///< of the sends on this link (core/hash.h)
   MessageCounts counts;
-  uint32_t preferences = 0;  ///< credits[0].prefers_pulling, up to a round of the ring ago
+  PassedSlots* passed = nullptr;  ///< null: payloads lie in the ring's own slots
+  uint32_t preferences = 0;       ///< credits[0].prefers_pulling, up to a round of the ring ago
 
   static SendLink at(std::byte* ring, const RingShape& shape) {
     SendLink link;
@@ -68,8 +70,6 @@ struct SendLink {
   }
 
   Cell& cell() const { return cells[next & slot_mask]; }
-  /// Of the next message, if its payload has up to slot_bytes.
-  std::byte* slot() const { return slots + slot_offset(next, 0, *this); }
 
   /// Messages that all readers have released.
   uint64_t released() const {
@@ -125,13 +125,23 @@ struct SendLink {
       return choices[length].stores(can_move_strings);
     return *trial;
   }
+  /// Whether the next payload, of `bytes`, goes into a passed slot.
+  bool passes(uint64_t bytes) const {
+    return bytes >= PassedSlots::kLeastBytes && bytes <= slot_bytes && passed != nullptr &&
+           !passed->is_empty();
+  }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const {
-    return bytes <= kInlineBytes ? cell().payload : slots + slot_offset(next, bytes, *this);
+    if (bytes <= kInlineBytes) return cell().payload;
+    if (bytes >= PassedSlots::kLeastBytes && passed != nullptr) [[unlikely]]
+      return long_span(bytes);
+    return slots + slot_offset(next, bytes, *this);
   }
 
   void commit(uint32_t signature, uint64_t bytes) {
     const Carriage carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
+    if (bytes >= PassedSlots::kLeastBytes && passed != nullptr) [[unlikely]]
+      name_passed_slot(bytes);
     publish(flag::make(next, signature, bytes), carriage);
   }
   void commit_reference(uint32_t signature, uint64_t bytes, const void* address) {
@@ -168,6 +178,18 @@ struct SendLink {
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
  private:
+  [[gnu::noinline]] std::byte* long_span(uint64_t bytes) const {
+    return passes(bytes) ? passed->at(passed->top()) : slots + slot_offset(next, bytes, *this);
+  }
+  /// Tells the reader whether the payload is in the passed slot that `span` has given, and gives that away.
+  [[gnu::noinline]] void name_passed_slot(uint64_t bytes) {
+    uint32_t name = 0;
+    if (passes(bytes)) {
+      name = passed->top() + 1;
+      passed->take_top();
+    }
+    std::memcpy(cell().payload, &name, sizeof(name));
+  }
   StoreTrials::Costs highest_costs(size_t length) const {
     StoreTrials::Costs highest = {};
     for (uint32_t i = 0; i < reader_count; ++i) {
@@ -229,6 +251,7 @@ struct RecvLink {
   bool judges = false;                                      ///< the writer is another core, and may stream
   std::array<StoreTrials, StoreTrials::kLengths> trials{};  ///< by Length
   MessageVotes* votes = nullptr;                            ///< null: messages are not pulled
+  PassedSlots* passed = nullptr;                            ///< not null: the writer's link has one, too
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -308,21 +331,45 @@ struct RecvLink {
   const std::byte* span(uint64_t word) const {
     switch (flag::carriage(word)) {
       case Carriage::kInline: return cell().payload;
-      case Carriage::kSlot: return slots + slot_offset(next, flag::bytes(word), *this);
+      case Carriage::kSlot:
+        if (may_have_passed(word)) [[unlikely]]
+          return long_span(word);
+        return slots + slot_offset(next, flag::bytes(word), *this);
       case Carriage::kReference:
       case Carriage::kPull: break;
     }
     // Translated to this process's mapping of the same memory.
     return reinterpret_cast<const std::byte*>(address() + reference_offset);
   }
-  /// Releases the slot of an arrived message. The credit is written once per quarter of the slots, or of the
-  /// wide slots, so its cache line seldom moves; a plan needs at most half of them. References are reported
-  /// with the last message of those pulled together.
+  /// Releases the slot of an arrived message; a passed one is now this rank's. The credit is written once per
+  /// quarter of the slots, or of the wide slots, so its cache line seldom moves; a plan needs at most half of
+  /// them. References are reported with the last message of those pulled together.
   void release(uint64_t word) {
+    if (may_have_passed(word)) [[unlikely]]
+      keep_passed_slot(word);
     ++next;
     const bool refers = flag::carriage(word) >= Carriage::kReference;
     if (refers ? next >= pulled_end : (next & credit_mask) == 0)
       store_shared(credit->released, next, std::memory_order_release);
+  }
+
+ private:
+  bool may_have_passed(uint64_t word) const {
+    return flag::bytes(word) >= PassedSlots::kLeastBytes && passed != nullptr;
+  }
+  /// 1 + the passed slot that the message's payload is in, or 0. Requires may_have_passed.
+  uint32_t passed_name(uint64_t word) const {
+    uint32_t name = 0;
+    if (flag::carriage(word) == Carriage::kSlot && flag::bytes(word) <= slot_bytes)
+      std::memcpy(&name, cell().payload, sizeof(name));
+    return name;
+  }
+  [[gnu::noinline]] const std::byte* long_span(uint64_t word) const {
+    const uint32_t name = passed_name(word);
+    return name != 0 ? passed->at(name - 1) : slots + slot_offset(next, flag::bytes(word), *this);
+  }
+  [[gnu::noinline]] void keep_passed_slot(uint64_t word) {
+    if (const uint32_t name = passed_name(word); name != 0) passed->put(name - 1);
   }
 };
 

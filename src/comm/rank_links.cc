@@ -42,8 +42,21 @@ SendLink* RankLinks::send_link(uint32_t peer, uint32_t channel) {
     link->peer = peer;
     link->same_process = peers_[peer].same_process;
     link->may_stream = true;
+    link->passed = passed_slots(peer, channel);
   }
   return link.get();
+}
+
+/// Of both links between this rank and `peer`; null if the ring of the lower rank has none.
+PassedSlots* RankLinks::passed_slots(uint32_t peer, uint32_t channel) {
+  if (peer == rank_) return nullptr;
+  const auto [memory, shape] = ring(std::min(rank_, peer), channel, std::max(rank_, peer));
+  if (shape.passed_slots == 0) return nullptr;
+  auto& made = passed_[uint64_t{channel} << 32 | peer];
+  if (made == nullptr)
+    made = std::make_unique<PassedSlots>(memory + shape.passed_offset(), shape.slot_bytes, shape.passed_slots,
+                                         rank_ < peer);
+  return made.get();
 }
 
 RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
@@ -52,6 +65,7 @@ RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
   if (link == nullptr) {
     const auto [memory, shape] = ring(peer, channel, rank_);
     link = open_recv(peer, RecvLink::at(memory, shape, 0));
+    link->passed = passed_slots(peer, channel);
     if (channel == kMessageChannel && link->pull_pid != 0)
       link->votes = message_votes_.emplace_back(std::make_unique<MessageVotes>()).get();
   }

@@ -46,6 +46,7 @@ class RankLinks final : public LinkTable {
   /// The ring that `writer` writes for `reader`, and its shape.
   std::pair<std::byte*, RingShape> ring(uint32_t writer, uint32_t channel, uint32_t reader) const;
   std::unique_ptr<RecvLink> open_recv(uint32_t peer, RecvLink link);
+  PassedSlots* passed_slots(uint32_t peer, uint32_t channel);
 
   SegmentShape shape_;
   uint32_t rank_ = 0;
@@ -59,6 +60,7 @@ class RankLinks final : public LinkTable {
   std::unordered_map<uint64_t, std::unique_ptr<SendLink>> send_;  ///< key: channel, peer
   std::unordered_map<uint64_t, std::unique_ptr<RecvLink>> recv_;
   std::unordered_map<uint32_t, std::unique_ptr<RecvLink>> published_;
+  std::unordered_map<uint64_t, std::unique_ptr<PassedSlots>> passed_;  ///< key as of send_
 };
 
 }  // namespace tutti

@@ -661,7 +661,7 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = sinks[i].send;
-    if (link != nullptr && link->may_stream) demote_lines(link->slot(), bytes);
+    if (link != nullptr && link->may_stream) demote_lines(link->span(bytes), bytes);
   }
 }
 
@@ -671,10 +671,11 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = sinks[i].send;
     if (link == nullptr || !link->may_stream || bytes > link->slot_bytes || !link->knows_room()) continue;
+    if (link->passes(bytes)) continue;
     const bool chooses = bytes >= StoreTrials::kLeastBytes;
     if (chooses && link->next_stores(step.length, bytes, can_move_strings(step)) != Stores::kOrdinary)
       continue;
-    claim_lines(link->slot(), bytes);
+    claim_lines(link->span(bytes), bytes);
   }
 }
 

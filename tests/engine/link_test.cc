@@ -10,6 +10,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -268,6 +269,102 @@ TEST_P(LinkTest, AWriterFollowsItsReadersPreference) {
   EXPECT_TRUE(send.choose_pulling(kMessage));
   EXPECT_FALSE(send.choose_pulling(kMessage / 2));
   EXPECT_FALSE(recv.begin_trial(kMessage)) << "the first message belongs to no trial";
+}
+
+/// Two ranks and their links, whose long payloads lie in slots that go with the messages.
+class PassedSlotsTest : public testing::Test {
+ protected:
+  static constexpr RingShape kShape{.slots = 16, .slot_bytes = 8192, .passed_slots = 8};
+  struct Rank {
+    Rank(RingMemory& to, RingMemory& from, bool is_lower)
+        : passed((is_lower ? to : from).bytes() + kShape.passed_offset(), kShape.slot_bytes,
+                 kShape.passed_slots, is_lower),
+          send(SendLink::at(to.bytes(), kShape)),
+          recv(RecvLink::at(from.bytes(), kShape, 0)) {
+      send.passed = recv.passed = &passed;
+    }
+    /// Sends and reads all messages, in bursts that begin at random.
+    void run(uint64_t count, uint64_t seed, uint64_t (*size)(uint64_t)) {
+      while (send.next < count || recv.next < count) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const uint64_t burst = 1 + (seed >> 60);
+        for (uint64_t i = 0; i < burst && send.next < count && send.can_write(); ++i) {
+          passes += send.passes(size(send.next)) ? 1 : 0;
+          write_message(send, size(send.next));
+        }
+        for (uint64_t i = 0; i < burst && recv.next < count && recv.has_arrived(); ++i)
+          wrong += read_message(recv, size(recv.next)) ? 0 : 1;
+        if ((seed >> 59 & 1) != 0) sched_yield();
+      }
+    }
+    PassedSlots passed;
+    SendLink send;
+    RecvLink recv;
+    uint64_t passes = 0;
+    uint64_t wrong = 0;
+  };
+  uint32_t owned(PassedSlots slots) const {
+    uint32_t count = 0;
+    for (; !slots.is_empty(); ++count) slots.take_top();
+    return count;
+  }
+
+  RingMemory there_{kShape}, back_{kShape};
+  Rank lower_{there_, back_, true}, higher_{back_, there_, false};
+};
+
+// Goal: payloads of all sizes arrive whole both ways, in passed slots and others, and no slot is lost or held
+// twice.
+TEST_F(PassedSlotsTest, TrafficBothWaysArrivesWholeAndKeepsAllSlots) {
+  const auto size = [](uint64_t number) -> uint64_t {
+    return number % 3 == 0 ? number % 200 : 4000 + number % 4193;
+  };
+  constexpr uint64_t kCount = 2000;
+  std::thread other([&] { higher_.run(kCount, 7, size); });
+  lower_.run(kCount, 99, size);
+  other.join();
+  EXPECT_EQ(lower_.wrong + higher_.wrong, 0u);
+  EXPECT_GT(lower_.passes, kCount / 20);
+  EXPECT_GT(higher_.passes, kCount / 20);
+  std::set<uint32_t> slots;
+  for (PassedSlots half : {lower_.passed, higher_.passed}) {
+    for (; !half.is_empty(); half.take_top()) slots.insert(half.top());
+  }
+  EXPECT_EQ(slots.size(), kShape.passed_slots);
+}
+
+// Goal: a rank that only sends runs out of them, and goes on with its ring's slots; the reader has them all.
+TEST_F(PassedSlotsTest, OneWayTheyEndUpWithTheReader) {
+  for (uint32_t i = 0; i < 5 * kShape.slots; ++i) {
+    ASSERT_TRUE(lower_.send.can_write());
+    EXPECT_EQ(lower_.send.passes(8192), i < kShape.passed_slots / 2);
+    write_message(lower_.send, 8192);
+    ASSERT_TRUE(read_message(higher_.recv, 8192));
+  }
+  EXPECT_EQ(owned(lower_.passed), 0u);
+  EXPECT_EQ(owned(higher_.passed), kShape.passed_slots);
+}
+
+// Goal: an answer lies where the message lay, whose lines its writer has in its caches.
+TEST_F(PassedSlotsTest, AnAnswerTakesTheSlotThatWasRead) {
+  std::byte* const place = lower_.send.span(8192);
+  write_message(lower_.send, 8192);
+  ASSERT_TRUE(read_message(higher_.recv, 8192));
+  EXPECT_EQ(higher_.send.span(8192), place);
+  write_message(higher_.send, 8192);
+  ASSERT_TRUE(read_message(lower_.recv, 8192));
+  EXPECT_EQ(lower_.send.span(8192), place);
+}
+
+// Goal: what is shorter, and what needs no slot, takes none.
+TEST_F(PassedSlotsTest, ShortPayloadsAndReferencesPassNone) {
+  const uint32_t before = owned(lower_.passed);
+  write_message(lower_.send, PassedSlots::kLeastBytes - 1);
+  ASSERT_TRUE(read_message(higher_.recv, PassedSlots::kLeastBytes - 1));
+  lower_.send.commit_reference(kSignature, 8192, &lower_);
+  higher_.recv.release(higher_.recv.word());
+  EXPECT_EQ(owned(lower_.passed), before);
+  EXPECT_EQ(owned(higher_.passed), kShape.passed_slots - before);
 }
 
 TEST(FlagWordTest, HoldsNumberSignatureAndBytesApart) {

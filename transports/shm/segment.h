@@ -117,7 +117,12 @@ struct SegmentShape {
     return {.slots = slots, .slot_bytes = slot_bytes, .readers = rank_count, .wide_slots = wide_slots()};
   }
   RingShape peer_ring() const {
-    return {.slots = slots, .slot_bytes = slot_bytes, .readers = 1, .wide_slots = wide_slots()};
+    const uint32_t passed = wide_slots() != 0 ? std::min(slots / 2, PassedSlots::kMost) : 0;
+    return {.slots = slots,
+            .slot_bytes = slot_bytes,
+            .readers = 1,
+            .wide_slots = wide_slots(),
+            .passed_slots = passed};
   }
   RingShape short_ring() const {
     return {.slots = std::min(slots, kShortRingSlots), .slot_bytes = slot_bytes, .readers = 1};
