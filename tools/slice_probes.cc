@@ -31,7 +31,7 @@ namespace {
 using topology::SliceWork;
 
 constexpr std::array<uint32_t, 10> kSizes = {8, 56, 64, 128, 512, 1024, 2048, 4096, 8192, 16384};
-constexpr RingShape kRing{.slots = 128, .slot_bytes = 16384};
+constexpr RingShape kRing{.slots = 128, .slot_bytes = 16384, .passed_slots = PassedSlots::kMost};
 constexpr size_t kArenaBytes = size_t{64} << 20;  // of each core: together beyond the caches
 constexpr uint32_t kBatchBytes = 131072;
 constexpr uint32_t kRounds = 32;
@@ -122,8 +122,12 @@ class Side {
         receive_(RecvLink::at(memory.back, kRing, 0)),
         own_send_(SendLink::at(memory.own, kRing)),
         own_receive_(RecvLink::at(memory.own, kRing, 0)),
+        passed_((index == 0 ? memory.there : memory.back) + kRing.passed_offset(), kRing.slot_bytes,
+                kRing.passed_slots, index == 0),
         arena_(memory.arena),
-        index_(index) {}
+        index_(index) {
+    send_.passed = receive_.passed = &passed_;
+  }
 
   SliceSamples run() {
     for (uint32_t round = 0; round < kTrialRounds; ++round) {
@@ -230,7 +234,8 @@ class Side {
     copy(from, link.span(bytes), bytes, stores);
     link.commit(kSignature, bytes);
     const bool reader_has_slot = &link == &send_ && bytes > kInlineBytes;
-    if (reader_has_slot && stores == Stores::kOrdinary && bytes <= kMostClaimedBytes && link.knows_room())
+    if (reader_has_slot && stores == Stores::kOrdinary && bytes <= kMostClaimedBytes && link.knows_room() &&
+        !link.passes(bytes))
       claim_lines(link.span(bytes), bytes);
     return true;
   }
@@ -367,6 +372,7 @@ class Side {
   RecvLink receive_;
   SendLink own_send_;
   RecvLink own_receive_;
+  PassedSlots passed_;
   std::byte* arena_;
   uint32_t index_;
   Stores slots_ = Stores::kOrdinary;

@@ -179,14 +179,14 @@ struct SendLink {
 
  private:
   [[gnu::noinline]] std::byte* long_span(uint64_t bytes) const {
-    return passes(bytes) ? passed->at(passed->top()) : slots + slot_offset(next, bytes, *this);
+    return passes(bytes) ? passed->at(passed->front()) : slots + slot_offset(next, bytes, *this);
   }
   /// Tells the reader whether the payload is in the passed slot that `span` has given, and gives that away.
   [[gnu::noinline]] void name_passed_slot(uint64_t bytes) {
     uint32_t name = 0;
     if (passes(bytes)) {
-      name = passed->top() + 1;
-      passed->take_top();
+      name = passed->front() + 1;
+      passed->take_front();
     }
     std::memcpy(cell().payload, &name, sizeof(name));
   }

@@ -24,26 +24,34 @@ class PassedSlots {
 
   /// `count` slots of `slot_bytes`, of which this rank has the first half at first, or the second one.
   PassedSlots(std::byte* slots, uint32_t slot_bytes, uint32_t count, bool has_first_half)
-      : slots_(slots), slot_bytes_(slot_bytes) {
+      : slots_(slots), slot_bytes_(slot_bytes), unused_(count / 2), first_(has_first_half ? 0 : count / 2) {
     assert(count <= kMost);
-    for (uint32_t i = 0; i < count / 2; ++i) put(has_first_half ? i : count / 2 + i);
   }
 
-  bool is_empty() const { return count_ == 0; }
-  /// The one that was put last, which this core has touched last. Requires that there is one.
-  uint32_t top() const { return owned_[count_ - 1]; }
-  void take_top() { --count_; }
-  void put(uint32_t slot) {
-    assert(count_ < kMost);
-    owned_[count_++] = static_cast<uint16_t>(slot);
+  bool is_empty() const { return read_ == written_ && unused_ == 0; }
+  /// The next one to write: in the order in which this rank has read them, as processors prefetch behind a
+  /// slot's end, and only then those that nobody has used yet. Requires that there is one.
+  uint32_t front() const { return read_ != written_ ? order_[written_ % kMost] : first_; }
+  void take_front() {
+    if (read_ != written_) {
+      ++written_;
+    } else {
+      ++first_;
+      --unused_;
+    }
   }
+  /// This rank has read the slot.
+  void put(uint32_t slot) { order_[read_++ % kMost] = static_cast<uint16_t>(slot); }
   std::byte* at(uint32_t slot) const { return slots_ + size_t{slot} * slot_bytes_; }
 
  private:
   std::byte* slots_;
   uint32_t slot_bytes_;
-  uint32_t count_ = 0;
-  std::array<uint16_t, kMost> owned_{};
+  uint32_t unused_;  ///< slots, from first_ on
+  uint32_t first_;
+  uint32_t read_ = 0;     ///< slots
+  uint32_t written_ = 0;  ///< of these
+  std::array<uint16_t, kMost> order_{};
 };
 
 }  // namespace tutti

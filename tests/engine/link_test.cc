@@ -305,7 +305,7 @@ class PassedSlotsTest : public testing::Test {
   };
   uint32_t owned(PassedSlots slots) const {
     uint32_t count = 0;
-    for (; !slots.is_empty(); ++count) slots.take_top();
+    for (; !slots.is_empty(); ++count) slots.take_front();
     return count;
   }
 
@@ -328,7 +328,7 @@ TEST_F(PassedSlotsTest, TrafficBothWaysArrivesWholeAndKeepsAllSlots) {
   EXPECT_GT(higher_.passes, kCount / 20);
   std::set<uint32_t> slots;
   for (PassedSlots half : {lower_.passed, higher_.passed}) {
-    for (; !half.is_empty(); half.take_top()) slots.insert(half.top());
+    for (; !half.is_empty(); half.take_front()) slots.insert(half.front());
   }
   EXPECT_EQ(slots.size(), kShape.passed_slots);
 }
