@@ -11,9 +11,13 @@ namespace tutti {
 namespace {
 
 TEST(SegmentShapeTest, RingsLieApartAndInsideTheSegment) {
-  for (const uint32_t ranks : {2u, 3u, 64u}) {
-    const SegmentShape shape{
-        .rank_count = ranks, .channels = 5, .short_channels = 4, .slots = 32, .slot_bytes = 4096};
+  for (const uint32_t ranks : {2u, 3u, 64u, 65u}) {
+    const SegmentShape shape{.rank_count = ranks,
+                             .channels = 5,
+                             .short_channels = 4,
+                             .slots = ranks < 64 ? 128u : 32u,
+                             .slot_bytes = 4096,
+                             .has_wide_slots = ranks % 2 == 1};
     size_t end = shape.header_bytes();
     EXPECT_GE(end, sizeof(SegmentHeader));
     EXPECT_EQ(shape.publish_offset(0), end);
@@ -35,6 +39,21 @@ TEST(SegmentShapeTest, RingsLieApartAndInsideTheSegment) {
     }
     EXPECT_EQ(shape.bytes(), end);
   }
+}
+
+// Goal: a ring's slots of each kind lie apart; where slots are few, and in short rings, there is one kind.
+TEST(SegmentShapeTest, WideAndPassedSlotsLieBehindTheOthers) {
+  SegmentShape shape{.slots = 128, .slot_bytes = 16384, .has_wide_slots = true};
+  const RingShape ring = shape.peer_ring();
+  EXPECT_EQ(ring.passed_slots, PassedSlots::kMost);
+  EXPECT_EQ(ring.passed_offset(),
+            ring.header_bytes() + size_t{128} * 16384 + size_t{ring.wide_slots} * kWideSlotBytes);
+  EXPECT_EQ(ring.ring_bytes(), ring.passed_offset() + size_t{PassedSlots::kMost} * 16384);
+  EXPECT_EQ(shape.publish_ring().passed_slots, 0u) << "its readers do not write there";
+  EXPECT_EQ(shape.short_ring().passed_slots, 0u);
+  shape.slots = 32;
+  EXPECT_EQ(shape.peer_ring().passed_slots, 0u);
+  EXPECT_EQ(shape.peer_ring().wide_slots, 0u);
 }
 
 TEST(AlertTest, TheFirstFailureWins) {
