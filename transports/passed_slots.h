@@ -1,10 +1,9 @@
 // PassedSlots: slots between two ranks that go with their messages: who has read one may write it next.
 //
 // In a ring a writer comes back to slots whose lines its reader holds, so each line crosses twice: to the
-// reader, and in the next round as a claim of the writer. A rank that answers in the slots that it has just
-// read saves the second crossing: between far cores messages of 4 to 256 KiB take 0.7 to 0.85 of the time.
-// No credit is needed. A rank that has none left, because its peer sends nothing, uses its ring's slots.
-// Figures: docs/measurements/carriage.md.
+// reader, and in the next round as a claim of the writer. A rank that answers in slots that it has read saves
+// the second crossing. No credit is needed. A rank that has none left, because its peer sends nothing, uses
+// its ring's slots. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <array>
@@ -14,11 +13,12 @@
 
 namespace tutti {
 
-/// The slots that one rank may write now. Both links between two ranks share it, on each side.
+/// The slots that one rank may write now. Each rank has one for each peer, which its two links share.
 class PassedSlots {
  public:
   /// Between two ranks.
   static constexpr uint32_t kMost = 64;
+  static_assert((kMost & (kMost - 1)) == 0, "counters wrap");
   /// Shorter payloads gain nothing.
   static constexpr uint64_t kLeastBytes = 4096;
 

@@ -110,7 +110,8 @@ struct RingShape {
   uint32_t slot_bytes = 16384;
   uint32_t readers = 1;
   uint32_t wide_slots = 0;  ///< behind the others; power of two, at most slots; 0: none
-  /// Behind these: slots that both ranks write (passed_slots.h). The ring of the lower rank has them.
+  /// Behind these: slots that both ranks write (passed_slots.h). Only those in the ring from the lower rank
+  /// to the higher one are used.
   uint32_t passed_slots = 0;
 
   size_t cells_bytes() const { return slots * sizeof(Cell); }
@@ -118,9 +119,7 @@ struct RingShape {
   size_t passed_offset() const {
     return header_bytes() + size_t{slots} * slot_bytes + size_t{wide_slots} * kWideSlotBytes;
   }
-  size_t ring_bytes() const {
-    return passed_offset() + size_t{passed_slots} * slot_bytes;
-  }
+  size_t ring_bytes() const { return passed_offset() + size_t{passed_slots} * slot_bytes; }
 };
 
 }  // namespace tutti

@@ -77,6 +77,7 @@ Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vecto
   parts_->exchange = std::make_unique<SocketExchange>(process_.control());
   RingShape shape = shape_.peer_ring();
   shape.wide_slots = 0;
+  shape.passed_slots = 0;
   const TransportOptions options{.rank = rank_,
                                  .rank_count = rank_count_,
                                  .shape = shape,

@@ -331,6 +331,7 @@ TEST_F(PassedSlotsTest, TrafficBothWaysArrivesWholeAndKeepsAllSlots) {
     for (; !half.is_empty(); half.take_front()) slots.insert(half.front());
   }
   EXPECT_EQ(slots.size(), kShape.passed_slots);
+  EXPECT_EQ(owned(lower_.passed) + owned(higher_.passed), kShape.passed_slots);
 }
 
 // Goal: a rank that only sends runs out of them, and goes on with its ring's slots; the reader has them all.
