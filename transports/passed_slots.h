@@ -29,8 +29,8 @@ class PassedSlots {
   }
 
   bool is_empty() const { return read_ == written_ && unused_ == 0; }
-  /// The next one to write: in the order in which this rank has read them, as processors prefetch behind a
-  /// slot's end, and only then those that nobody has used yet. Requires that there is one.
+  /// The slot to write next: those that this rank has read, in that order, because processors prefetch behind
+  /// a slot's end; only then those that nobody has used yet. Requires that there is one.
   uint32_t front() const { return read_ != written_ ? order_[written_ % kMost] : first_; }
   void take_front() {
     if (read_ != written_) {
@@ -49,7 +49,7 @@ class PassedSlots {
   uint32_t slot_bytes_;
   uint32_t unused_;  ///< slots, from first_ on
   uint32_t first_;
-  uint32_t read_ = 0;     ///< slots
+  uint32_t read_ = 0;     ///< slots, by this rank
   uint32_t written_ = 0;  ///< of these
   std::array<uint16_t, kMost> order_{};
 };

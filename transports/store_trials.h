@@ -35,8 +35,8 @@ class StoreTrials {
     if (piece_bytes < kLeastLongPiece) return kMiddlePiece;
     return slice_bytes < kWideSlotBytes ? kLongPiece : kWideSlices;
   }
-  /// Whether what a trial took is that of its run, waiting included, not of the copies of single slices.
-  static constexpr bool has_runs(Length length) { return length >= kLongPiece; }
+  /// Whether both ends time whole runs, waiting included, not the copies of single slices.
+  static constexpr bool times_runs(Length length) { return length >= kLongPiece; }
 
   /// What message `number` tries, in a ring of `slots`. The kinds take turns in each place: the first slice
   /// of a piece takes longer than the others.
@@ -60,7 +60,7 @@ class StoreTrials {
   /// 0: the ring is too short for trials.
   static constexpr uint64_t run_slices(uint64_t slots, Length length) {
     const uint64_t run = std::min(kRunSlices, slots / 4) / 2 * 2;
-    return length == kShortPiece ? 1 : has_runs(length) ? run : std::max<uint64_t>(run, 1);
+    return length == kShortPiece ? 1 : times_runs(length) ? run : std::max<uint64_t>(run, 1);
   }
 
   /// Picoseconds a byte with each kind of stores; 0: not known.
@@ -89,7 +89,7 @@ class StoreTrials {
   };
   /// Counts a slice that this end has just copied: alone, or with the run that it belongs to.
   void count(Stores trial, const Slice& slice, uint64_t began_ns, uint64_t end_ns) {
-    if (!has_runs(slice.length)) return add(trial, slice.bytes, end_ns - began_ns);
+    if (!times_runs(slice.length)) return add(trial, slice.bytes, end_ns - began_ns);
     if (run_.began_ns != 0 && run_.next == slice.number && run_.trial == trial) {
       run_.bytes += slice.bytes;
       run_.end_ns = end_ns;
@@ -124,7 +124,7 @@ class StoreTrials {
     }
     const auto [ordinary, streaming, strings] = sums;
     if (ordinary == 0 || streaming == 0) return now;
-    const Limits& limits = has_runs(length) ? kLimitsOfRuns : kLimits;
+    const Limits& limits = times_runs(length) ? kLimitsOfRuns : kLimits;
     const uint64_t streaming_limit = now.streams ? limits.streaming_stays : limits.streaming_comes;
     const uint64_t strings_limit = now.moves_strings ? limits.strings_stay : limits.strings_come;
     const uint64_t ordinary_limit =
@@ -136,12 +136,12 @@ class StoreTrials {
 
  private:
   static constexpr uint64_t period_of(uint64_t slots, Length length) {
-    return run_slices(slots, length) > 1 ? std::max(kLongPeriod, kRounds * slots) : kRounds * slots;
+    return run_slices(slots, length) > 1 ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
   }
 
   static constexpr uint64_t kRounds = 4;  ///< of the ring, for each trial
   /// Of trials in runs: messages for each, of which 48 may take up to three times as long.
-  static constexpr uint64_t kLongPeriod = 2048;
+  static constexpr uint64_t kPeriodOfRuns = 2048;
   static constexpr uint64_t kRunSlices = 8;
   static constexpr uint64_t kMostGrowth = 4;
   /// Trials that a mean is of, by their bytes: eight of 16 KiB come every 32 MiB, and cores move. Of slices

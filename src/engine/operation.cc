@@ -251,7 +251,7 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
 
 /// The runs of the pieces before, on the links of the step.
 void Operation::end_runs(const BoundStep& step) const {
-  if (!StoreTrials::has_runs(step.length)) return;
+  if (!StoreTrials::times_runs(step.length)) return;
   for (uint32_t e = step.first_end; e < step.first_end + step.source_count + step.sink_count; ++e) {
     if (ends_[e].recv != nullptr) ends_[e].recv->trials[step.length].end_run();
     if (ends_[e].send != nullptr) ends_[e].send->trials[step.length].end_run();

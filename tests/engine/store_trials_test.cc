@@ -67,7 +67,7 @@ TEST(StoreTrialsTest, AnyRingHasTrialsOrNone) {
         const auto trial = StoreTrials::trial_of(number, slots, length);
         const auto timed = StoreTrials::timed_trial_of(number, slots, length);
         EXPECT_TRUE(!timed || timed == trial);
-        EXPECT_FALSE(trial && (slots == 0 || StoreTrials::has_runs(length))) << "no room for runs";
+        EXPECT_FALSE(trial && (slots == 0 || StoreTrials::times_runs(length))) << "no room for runs";
       }
     }
   }
