@@ -125,10 +125,11 @@ struct SendLink {
       return choices[length].stores(can_move_strings);
     return *trial;
   }
-  /// Whether the next payload, of `bytes`, goes into a passed slot.
+  /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds none does: these
+  /// touch the ring's pages and try each kind of stores, and first touches would decide.
   bool passes(uint64_t bytes) const {
-    return bytes >= PassedSlots::kLeastBytes && bytes <= slot_bytes && passed != nullptr &&
-           !passed->is_empty();
+    return bytes >= PassedSlots::kLeastBytes && bytes <= slot_bytes && next > 2 * uint64_t{slot_mask} + 1 &&
+           passed != nullptr && !passed->is_empty();
   }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const {

@@ -309,6 +309,19 @@ class PassedSlotsTest : public testing::Test {
     return count;
   }
 
+  /// Two rounds of the rings, from which on slots are passed.
+  void SetUp() override {
+    for (uint32_t i = 0; i < kFirst; ++i) {
+      for (const auto& [from, to] : {std::pair(&lower_, &higher_), std::pair(&higher_, &lower_)}) {
+        ASSERT_TRUE(from->send.can_write());
+        EXPECT_FALSE(from->send.passes(8192)) << "message " << i;
+        write_message(from->send, 8192);
+        ASSERT_TRUE(read_message(to->recv, 8192));
+      }
+    }
+  }
+  static constexpr uint32_t kFirst = 2 * kShape.slots;
+
   RingMemory there_{kShape}, back_{kShape};
   Rank lower_{there_, back_, true}, higher_{back_, there_, false};
 };
