@@ -30,7 +30,8 @@ constexpr uint64_t calls_through_slots(uint64_t ring_bytes, uint64_t call_bytes)
 constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slots) {
   constexpr uint64_t kPeriodPerCall = 512;
   constexpr uint64_t kGrowth = 4;  // each of the first trials begins so many times as late as the one before
-  // Behind the trials of results, which begin at multiples of 8 and take 5 calls (engine/result_trials.h).
+  // Behind the trials of results, which begin at multiples of 8 and take up to 6 calls
+  // (engine/result_trials.h).
   constexpr uint64_t kResultTrial = 6;
   // Two rounds of the ring, or nearly, pay for first touches of pages.
   uint64_t begin = std::bit_ceil(kResultTrial + through_slots + kPulledCalls);
@@ -47,10 +48,6 @@ constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slot
 /// Counts what calls of one size took.
 class CarriageVotes {
  public:
-  CarriageVotes() = default;
-  /// `first_decides`: not where the ranks share cores, because a call's time then tells little.
-  explicit CarriageVotes(bool first_decides) : decided_(!first_decides) {}
-
   bool prefers_pulling() const { return pulls_; }
 
   void add(bool pulled, uint64_t took_ns) {
@@ -63,22 +60,21 @@ class CarriageVotes {
   }
 
  private:
-  /// The first trial may decide. Others change the way by a net number of votes.
+  /// The net number of trials that change the way. One may fall into a moment in which the writer has not yet
+  /// found how to store into slots (transports/store_trials.h); pulled calls would not find it either.
   static constexpr int kVotes = 2;
 
   using LastTwo = std::array<uint64_t, 2>;
   static uint64_t fastest(const LastTwo& took) { return std::min(took[0], took[1]); }
   void vote(bool for_pulling) {
     votes_ = std::clamp(votes_ + (for_pulling ? 1 : -1), -kVotes, kVotes);
-    if (!decided_ || votes_ == kVotes || votes_ == -kVotes) pulls_ = votes_ > 0;
-    decided_ = true;
+    if (votes_ == kVotes || votes_ == -kVotes) pulls_ = votes_ > 0;
   }
 
   std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                     ///< calls in a row that took the same way
   int votes_ = 0;                        ///< trials won by pulling, less those lost
   bool last_pulled_ = false;
-  bool decided_ = false;
   bool pulls_ = false;
 };
 
@@ -86,8 +82,7 @@ class CarriageVotes {
 class CarriageTrials {
  public:
   CarriageTrials() = default;
-  CarriageTrials(uint64_t through_slots, bool first_decides)
-      : through_slots_(through_slots), votes_(first_decides) {}
+  explicit CarriageTrials(uint64_t through_slots) : through_slots_(through_slots) {}
 
   /// Whether to pull in the next call.
   bool begin() {

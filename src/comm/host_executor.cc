@@ -136,8 +136,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   if (bound->tries_pulling) {
     options.pull_bytes = kLeastPulledSlice;
     bound->carriage_trials = CarriageTrials(
-        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes),
-        has_own_core());
+        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes));
   }
   const uint32_t count = stripe_count(options.message_bytes);
   for (uint32_t index = 0; index < count; ++index) {
