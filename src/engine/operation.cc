@@ -390,7 +390,7 @@ std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLi
   step.job.streaming_sinks = result_stores_ == Stores::kStreaming ? step.trial_outputs : 0;
   const bool strings = result_stores_ == Stores::kString && can_move_strings(step);
   step.job.string_sinks = strings ? step.trial_outputs : 0;
-  bool is_trial = times_results(step);
+  bool is_trial = times_copies();
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
@@ -412,7 +412,7 @@ std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLi
   // A short payload's stores may all still wait in the core's store buffer: then they have cost nothing yet.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint64_t end_ns = now_ns();
-  if (times_results(step)) results_->add(bytes, end_ns - began_ns);
+  if (times_copies()) results_->add(bytes, end_ns - began_ns);
   const BoundEnd* ends = &ends_[step.first_end];
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;

@@ -255,9 +255,7 @@ class Operation {
                      BoundStep& bound) const;
   void prepare_result_trials(const BindOptions& options, bool copies);
   void choose_result_trials(uint64_t bytes);
-  bool times_results(const BoundStep& step) const {
-    return results_ != nullptr && step.trial_outputs != 0 && results_->is_timed();
-  }
+  bool times_copies() const { return results_ != nullptr && results_->is_timed(); }
   void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
   void allow_repeats(const Message& message);
   void count_messages();
