@@ -21,7 +21,8 @@ constexpr int kLeastIterations = 8;  // with --row-time
 // 128 KiB, and 52 or less of longer ones (transports/carriage_trials.h).
 constexpr size_t kSettlingBytes = 8u << 20;
 constexpr size_t kLeastSettling = 60;
-constexpr size_t kLongSettling = 16;  // of calls of more than kSettlingBytes, which take long
+constexpr size_t kLongCall = 1u << 20;  // has so many slices that the library's trials end after few calls
+constexpr size_t kLongSettling = 16;
 constexpr size_t kMostSettling = 130;
 constexpr int kMostIterations = 100'000;
 constexpr int kMostSamples = 2'000;  // with -I, which writes all samples to the JSON file
@@ -86,7 +87,7 @@ Status Measure::settle() {
   const Case& first = parts_.front().test_case;
   const size_t bytes = std::max(first.shape.send_count, first.shape.recv_count) * first.type_bytes();
   const size_t wanted = kSettlingBytes / std::max<size_t>(1, bytes);
-  const size_t calls = wanted == 0 ? kLongSettling : std::clamp(wanted, kLeastSettling, kMostSettling);
+  const size_t calls = bytes > kLongCall ? kLongSettling : std::clamp(wanted, kLeastSettling, kMostSettling);
   for (size_t i = 0; i < calls; ++i) TUTTI_TRY(iterate());
   keep_places();
   return wait();

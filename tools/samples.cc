@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -20,6 +21,11 @@ template <class T>
 bool read_number(std::string_view word, T& value) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   return error == std::errc() && end == word.data() + word.size();
+}
+
+/// Whether both are times of the same calls, by whatever algorithm.
+bool is_alike(const Case& a, const Case& b) {
+  return std::tuple(a.collective, a.ranks, a.hosts) == std::tuple(b.collective, b.ranks, b.hosts);
 }
 
 }  // namespace
@@ -93,82 +99,92 @@ uint32_t Samples::rounds_of(const Case& of) const {
   return static_cast<uint32_t>(least);
 }
 
-double Samples::median_us(const Case& of, uint64_t bytes) const {
-  const auto found = cases_.find(of);
-  if (found == cases_.end()) return 0;
-  const auto size = found->second.find(bytes);
-  return size == found->second.end() ? 0 : middle(size->second.us);
+Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
+  std::map<std::string, std::vector<double>> all;
+  Times times;
+  for (const auto& [of, sizes] : cases_) {
+    const auto size = sizes.find(bytes);
+    if (!is_alike(of, any) || size == sizes.end()) continue;
+    auto& own = all[size->second.ran];
+    own.insert(own.end(), size->second.us.begin(), size->second.us.end());
+    if (of.algorithm == kDefault) times.by_default = size->second.ran;
+  }
+  for (auto& [algorithm, us] : all) {
+    if (us.size() >= kLeastSamples || algorithm == times.by_default)
+      times.us[algorithm] = middle(std::move(us));
+  }
+  return times;
 }
 
-Samples::Winner Samples::winner_of(const Case& any, uint64_t bytes, const std::string& before) const {
-  std::map<std::string, double> times;
-  Winner winner;
-  Case of = any;
-  of.algorithm = kDefault;
-  winner.default_us = median_us(of, bytes);
-  if (winner.default_us > 0) {
-    winner.algorithm = cases_.at(of).at(bytes).ran;
-    winner.us = winner.default_us;
-    times[winner.algorithm] = winner.us;
-  }
-  std::string best;
-  double best_us = 0;
-  for (const Algorithm& algorithm : algorithms()) {
-    of.algorithm = algorithm.name;
-    const double us = algorithm.collective == any.collective ? median_us(of, bytes) : 0;
-    if (us <= 0 || cases_.at(of).at(bytes).us.size() < kLeastSamples) continue;
-    times[of.algorithm] = std::min(us, times.contains(of.algorithm) ? times[of.algorithm] : us);
-    if (best_us > 0 && us >= best_us) continue;
-    best = of.algorithm;
-    best_us = us;
-  }
-  const bool is_better = best_us > 0 && (winner.us <= 0 || best_us * kBetterThanDefault < winner.us);
-  if (is_better) {
-    winner.algorithm = best;
-    winner.us = best_us;
-  }
-  const auto kept = times.find(before);
-  if (kept != times.end() && kept->second < winner.us * kWorthARow) {
-    winner.algorithm = before;
-    winner.us = kept->second;
-  }
-  return winner;
+std::string Samples::winner_of(const Times& times, const std::string& before) {
+  if (times.us.empty()) return {};
+  const auto us = [](const auto& one) { return one.second; };
+  const auto fastest = std::ranges::min_element(times.us, {}, us);
+  const auto by_default = times.us.find(times.by_default);
+  const bool is_better =
+      by_default == times.us.end() || fastest->second * kBetterThanDefault < by_default->second;
+  const auto winner = is_better ? fastest : by_default;
+  const auto kept = times.us.find(before);
+  const bool stays = kept != times.us.end() && kept->second < winner->second * kWorthARow;
+  return stays ? before : winner->first;
+}
+
+/// Where the first algorithm's time reaches that of the second one, by the logarithms of times and sizes; in
+/// the middle of the sizes' ratio where the samples do not show it.
+uint64_t Samples::limit_between(const Known& low, const Known& high) {
+  const auto lead = [&](const Times& times) -> std::optional<double> {
+    const auto first = times.us.find(low.winner);
+    const auto second = times.us.find(high.winner);
+    if (first == times.us.end() || second == times.us.end()) return std::nullopt;
+    return std::log(second->second / first->second);
+  };
+  const auto at_low = lead(low.times);
+  const auto at_high = lead(high.times);
+  const bool crosses = at_low && at_high && *at_low > 0 && *at_high < 0;
+  const double part = crosses ? *at_low / (*at_low - *at_high) : 0.5;
+  const auto bytes = static_cast<double>(low.bytes);
+  return static_cast<uint64_t>(bytes * std::pow(static_cast<double>(high.bytes) / bytes, part));
 }
 
 std::string Samples::rows_of(const Case& any, bool reaches_far) const {
   std::set<uint64_t> sizes;
   for (const auto& [of, measured] : cases_) {
-    if (std::tuple(of.collective, of.ranks, of.hosts) != std::tuple(any.collective, any.ranks, any.hosts))
-      continue;
+    if (!is_alike(of, any)) continue;
     for (const auto& [bytes, size] : measured) sizes.insert(bytes);
   }
-  std::vector<ChoiceRow> rows;
-  std::vector<std::string> notes;
-  for (auto size = sizes.begin(); size != sizes.end(); ++size) {
-    const Winner winner = winner_of(any, *size, rows.empty() ? "" : rows.back().algorithm);
-    if (winner.algorithm.empty()) continue;
-    if (rows.empty() || rows.back().algorithm != winner.algorithm) {
-      rows.push_back(
-          {.collective = any.collective,
-           .ranks_min = any.ranks,
-           .ranks_max = any.ranks,
-           .bytes_min = rows.empty() ? 0 : rows.back().bytes_max + 1,
-           .condition = any.hosts > 1 ? ChoiceRow::Condition::kHosts : ChoiceRow::Condition::kPublish,
-           .algorithm = winner.algorithm});
-      notes.push_back(winner.default_us > winner.us
-                          ? format("  # %.4g us, default %.4g us", winner.us, winner.default_us)
-                          : format("  # %.4g us", winner.us));
-    }
-    const auto next = std::next(size);
-    // Between two sizes the smaller one's row ends in the middle of their ratio.
-    rows.back().bytes_max =
-        next == sizes.end()
-            ? (reaches_far ? UINT64_MAX : 2 * *size)
-            : static_cast<uint64_t>(std::sqrt(static_cast<double>(*size) * static_cast<double>(*next)));
+  std::vector<Known> known;
+  for (const uint64_t bytes : sizes) {
+    Times times = times_of(any, bytes);
+    std::string winner = winner_of(times, known.empty() ? "" : known.back().winner);
+    if (!winner.empty()) known.push_back({bytes, std::move(times), std::move(winner)});
   }
   std::string out;
-  for (size_t i = 0; i < rows.size(); ++i) out += print_row(rows[i]) + notes[i] + "\n";
+  uint64_t from = 0;
+  for (size_t first = 0, i = 0; i < known.size(); ++i) {
+    const bool is_last = i + 1 == known.size();
+    if (!is_last && known[i + 1].winner == known[i].winner) continue;
+    const uint64_t longest = reaches_far ? UINT64_MAX : 2 * known[i].bytes;
+    const uint64_t limit = is_last ? longest : limit_between(known[i], known[i + 1]);
+    const ChoiceRow row{
+        .collective = any.collective,
+        .ranks_min = any.ranks,
+        .ranks_max = any.ranks,
+        .bytes_min = from,
+        .bytes_max = limit,
+        .condition = any.hosts > 1 ? ChoiceRow::Condition::kHosts : ChoiceRow::Condition::kPublish,
+        .algorithm = known[i].winner};
+    out += print_row(row) + note_of(known[first]) + "\n";
+    from = limit + 1;
+    first = i + 1;
+  }
   return out;
+}
+
+std::string Samples::note_of(const Known& size) {
+  const double us = size.times.us.at(size.winner);
+  const auto by_default = size.times.us.find(size.times.by_default);
+  if (by_default == size.times.us.end() || by_default->second <= us) return format("  # %.4g us", us);
+  return format("  # %.4g us, default %.4g us", us, by_default->second);
 }
 
 std::string Samples::table(bool reaches_far) const {

@@ -51,24 +51,31 @@ class Samples {
   /// The case cannot run: it is not measured again.
   void refuse(const Case& of) { refused_[of] = true; }
   bool is_refused(const Case& of) const { return refused_.contains(of); }
-  /// The middle of the samples; 0: none.
-  double median_us(const Case& of, uint64_t bytes) const;
 
   /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
   /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
-  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %.
-  /// `reaches_far`: the last row holds for all longer calls, too; else up to twice the longest one measured.
+  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. A row ends where the next
+  /// one's algorithm gets faster, as far as both sizes tell. `reaches_far`: the last row holds for all longer
+  /// calls, too; else up to twice the longest one measured.
   std::string table(bool reaches_far = true) const;
 
  private:
-  struct Winner {
-    std::string algorithm;
-    double us = 0;
-    double default_us = 0;
+  /// The middle of each algorithm's samples of one size. The library's choice is one of the algorithms.
+  struct Times {
+    std::map<std::string, double> us;
+    std::string by_default;  ///< what the library chose
+  };
+  struct Known {
+    uint64_t bytes;
+    Times times;
+    std::string winner;
   };
 
-  Winner winner_of(const Case& any, uint64_t bytes, const std::string& before) const;
+  Times times_of(const Case& any, uint64_t bytes) const;
+  static std::string winner_of(const Times& times, const std::string& before);
+  static uint64_t limit_between(const Known& low, const Known& high);
   std::string rows_of(const Case& any, bool reaches_far) const;
+  static std::string note_of(const Known& size);
 
   std::map<Case, Sizes> cases_;
   std::map<Case, bool> refused_;
