@@ -17,13 +17,13 @@ constexpr double kRowMicroseconds = 10'000;
 constexpr double kCalibrationShare = 0.15;  // of a row
 constexpr int kCalibrationGrowth = 4;
 constexpr int kLeastIterations = 8;  // with --row-time
-// A link has up to 128 slots of 16 KiB, and a call is tried in several ways: until call 108 of 64 KiB, 60 of
-// 128 KiB, and 52 or less of longer ones (transports/carriage_trials.h).
+// A link has up to 128 slots of 16 KiB, and calls try how to write their results until call 134
+// (engine/result_trials.h). There is no time to settle longer calls as well.
 constexpr size_t kSettlingBytes = 8u << 20;
 constexpr size_t kLeastSettling = 60;
-constexpr size_t kLongCall = 1u << 20;  // has so many slices that the library's trials end after few calls
+constexpr size_t kLongCall = 1u << 20;
 constexpr size_t kLongSettling = 16;
-constexpr size_t kMostSettling = 130;
+constexpr size_t kMostSettling = 134;
 constexpr int kMostIterations = 100'000;
 constexpr int kMostSamples = 2'000;  // with -I, which writes all samples to the JSON file
 constexpr size_t kCheckBlockBytes = 16 * 1024;

@@ -448,10 +448,11 @@ Status ThreadRun::run_subject(const Subject& subject) {
   size_t first = 0;  // another one each time: the first row of a size takes longer
   for (int cycle = 0; task_.options.cycles == 0 || cycle < task_.options.cycles; ++cycle) {
     // Every second turn goes backwards: a row depends on what the one before it has left in the caches.
-    const size_t step = cycle % 2 == 0 ? 1 : teams.size() - 1;
+    const bool backwards = cycle % 2 != 0;
     for (const uint64_t bytes : sizes_) {
       for (size_t i = 0; i < teams.size(); ++i)
-        TUTTI_TRY(run_row(teams[(first + i * step) % teams.size()], subject, bytes));
+        TUTTI_TRY(
+            run_row(teams[(first + (backwards ? teams.size() - 1 - i : i)) % teams.size()], subject, bytes));
       ++first;
     }
   }

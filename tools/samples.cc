@@ -87,6 +87,7 @@ std::string Samples::print() const {
 void Samples::add(const Case& of, uint64_t bytes, double microseconds, const std::string& ran) {
   if (of.algorithm != kDefault && of.algorithm != ran) return;
   Size& size = cases_[of][bytes];
+  if (size.ran != ran) size.us.clear();  // of another version's choice
   size.us.push_back(microseconds);
   size.ran = ran;
 }
@@ -142,8 +143,11 @@ uint64_t Samples::limit_between(const Known& low, const Known& high) {
   const auto at_high = lead(high.times);
   const bool crosses = at_low && at_high && *at_low > 0 && *at_high < 0;
   const double part = crosses ? *at_low / (*at_low - *at_high) : 0.5;
-  const auto bytes = static_cast<double>(low.bytes);
-  return static_cast<uint64_t>(bytes * std::pow(static_cast<double>(high.bytes) / bytes, part));
+  const auto bytes = static_cast<double>(std::max<uint64_t>(low.bytes, 1));
+  const double limit = bytes * std::pow(static_cast<double>(high.bytes) / bytes, part);
+  // Each size keeps its winner, whatever is lost in rounding.
+  if (limit >= static_cast<double>(high.bytes)) return high.bytes - 1;
+  return std::clamp(static_cast<uint64_t>(limit), low.bytes, high.bytes - 1);
 }
 
 std::string Samples::rows_of(const Case& any, bool reaches_far) const {
@@ -163,7 +167,8 @@ std::string Samples::rows_of(const Case& any, bool reaches_far) const {
   for (size_t first = 0, i = 0; i < known.size(); ++i) {
     const bool is_last = i + 1 == known.size();
     if (!is_last && known[i + 1].winner == known[i].winner) continue;
-    const uint64_t longest = reaches_far ? UINT64_MAX : 2 * known[i].bytes;
+    const bool is_open = reaches_far || known[i].bytes > UINT64_MAX / 2;
+    const uint64_t longest = is_open ? UINT64_MAX : 2 * known[i].bytes;
     const uint64_t limit = is_last ? longest : limit_between(known[i], known[i + 1]);
     const ChoiceRow row{
         .collective = any.collective,

@@ -24,7 +24,7 @@ struct Setting {
 };
 /// What most jobs of a host need comes first. Short calls of 2 ranks take times that jump from one size to
 /// the next. There is no time for longer calls.
-constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2},   {2, 1, "8K", "2M", 4},  {4, 1, "8", "256K", 4},
+constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2},   {2, 1, "8K", "2M", 4},  {4, 1, "8", "512K", 4},
                                  {8, 1, "8", "256K", 8}, {2, 2, "8", "256K", 8}, {4, 2, "8", "256K", 32}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,

@@ -1,10 +1,10 @@
 // ResultTrials: finds by timing how calls of one size should write their results (core/stores.h).
 //
 // Ordinary stores to a buffer that is not cached read it first: past the caches is up to 1.7 times as fast.
-// Stores past the caches to a cached buffer throw it out: up to 2.5 times as slow. Only the caller knows which
-// it is. So now and then some calls write past the caches and some into them, and all copies of the last of
-// each are timed: after the others, the buffers and slots are where such calls leave them. Of the two ways into
-// the caches, each trial takes the other one. Figures: docs/measurements/carriage.md.
+// Stores past the caches to a cached buffer throw it out: up to 2.5 times as slow. Only the caller knows
+// which it is. So now and then some calls write past the caches and some into them, and all copies of the
+// last of each are timed: after the others, the buffers and slots are where such calls leave them. Of the two
+// ways into the caches, each trial takes the other one. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -59,8 +59,8 @@ class ResultTrials {
   /// A trial makes so many calls in each way.
   static constexpr uint64_t kCalls = 2;
   /// A trial makes so many calls with ordinary stores if the calls before it wrote past the caches: the
-  /// second one finds only half of a buffer of 2 MiB in the caches, and after the third one two cached buffers
-  /// still seemed uncached (all_reduce of 256 KiB).
+  /// second one finds only half of a buffer of 2 MiB in the caches, and after the third one two cached
+  /// buffers still seemed uncached (all_reduce of 256 KiB).
   static constexpr uint64_t kWarmingCalls = 4;
   /// What stores into the caches may take, in percent of the time past them: that their lines go to memory
   /// later is not in their time. Measured, medians: 33 to 80 % for cached buffers, 76 to 150 % for others.
@@ -69,20 +69,26 @@ class ResultTrials {
   /// latter: 43 to 60 % for cached buffers, 60 to 110 % for others.
   static constexpr uint64_t kStringPercent = 95;
   static constexpr uint64_t kCachedStringPercent = 60;
-  /// A trial in whose percent of time the one before took more decides alone.
-  static constexpr uint64_t kMostGrowthPercent = 150;
+  /// Trials before one whose time past the caches was longer by this percentage do not count: they were of
+  /// first touches of pages, or lost their cores.
+  static constexpr uint64_t kFallPercent = 150;
 
   /// Changes by a net number of trials: one call that lost its core must not decide.
   struct Vote {
     static constexpr int kVotes = 2;
     bool wins = false;
-    int votes = 0;  ///< trials for it, less the others
+    int votes = 0;         ///< trials for it, less the others
+    bool is_anew = false;  ///< the next trial decides alone if it is against it
 
-    /// `is_anew`: what trials before have said does not count.
-    void vote(bool is_for, bool is_anew) {
-      if (is_anew) votes = 0;
+    void begin_anew() {
+      votes = 0;
+      is_anew = true;
+    }
+    void vote(bool is_for) {
       votes = std::clamp(votes + (is_for ? 1 : -1), -kVotes, kVotes);
-      if (is_anew || votes == kVotes || votes == -kVotes) wins = votes > 0;
+      if (votes == kVotes) wins = true;
+      if (votes == -kVotes || (is_anew && !is_for)) wins = false;
+      is_anew = false;
     }
   };
 
@@ -97,22 +103,25 @@ class ResultTrials {
     costs_[times_streaming_ ? 1 : 0] = std::max<uint64_t>(took_ns_ * 1000 / bytes_, 1);
     bytes_ = took_ns_ = 0;
     if (costs_[0] == 0 || costs_[1] == 0) return;
-    // The trials before were of first touches of pages, or one of their calls lost its core.
-    const bool is_anew = kMostGrowthPercent * (costs_[0] + costs_[1]) < 100 * last_costs_;
-    last_costs_ = costs_[0] + costs_[1];
+    if (kFallPercent * costs_[1] < 100 * last_streaming_cost_) {
+      streaming_.begin_anew();
+      strings_.begin_anew();
+      ordinary_cost_ = string_cost_ = 0;
+    }
+    last_streaming_cost_ = costs_[1];
     const bool tried_strings = tried_ == Stores::kString;
     uint64_t& cost = tried_strings ? string_cost_ : ordinary_cost_;
     cost = std::max<uint64_t>(costs_[0] * kUnit / costs_[1], 1);
     costs_ = {};
     const bool strings = string_cost_ != 0 && string_cost_ * 100 < kStringPercent * ordinary_cost_ &&
                          string_cost_ * 100 < kCachedStringPercent * kUnit;
-    if (tried_strings) strings_.vote(strings, is_anew);
+    if (tried_strings && ordinary_cost_ != 0) strings_.vote(strings);
     cached_ = strings_.wins ? Stores::kString : Stores::kOrdinary;
     // Only for what this trial has measured.
     if (tried_strings ? strings : prefers_caches(ordinary_cost_, kUnit)) {
-      streaming_.vote(false, is_anew);
+      streaming_.vote(false);
     } else if (!tried_strings && !strings) {
-      streaming_.vote(true, is_anew);
+      streaming_.vote(true);
     }
   }
 
@@ -123,9 +132,9 @@ class ResultTrials {
   uint64_t bytes_ = 0;                  ///< copied in the timed call
   uint64_t took_ns_ = 0;                ///< by these copies
   std::array<uint64_t, 2> costs_ = {};  ///< of this trial, picoseconds a byte: into the caches, past them
-  uint64_t ordinary_cost_ = 0;          ///< of the last trial, in kUnit
+  uint64_t ordinary_cost_ = 0;          ///< of the last trial, in kUnit; 0: not tried
   uint64_t string_cost_ = 0;            ///< of the last trial, in kUnit; 0: not tried
-  uint64_t last_costs_ = 0;             ///< of the last trial, both ways
+  uint64_t last_streaming_cost_ = 0;    ///< of the last trial, picoseconds a byte
   Vote streaming_;
   Vote strings_;
   Stores tried_ = Stores::kOrdinary;   ///< into the caches, in the trial that runs

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace tutti {
 namespace {
 
@@ -68,10 +70,49 @@ TEST(ResultTrialsTest, FirstTouchesDoNotDecide) {
   EXPECT_EQ(run(trials, 128 - 38, kFastNs, kSlowNs), 0u);
 }
 
+/// Runs `count` calls. Returns how many moved strings.
+uint32_t run_with_strings(ResultTrials& trials, uint32_t count, uint64_t ordinary_ns, uint64_t string_ns) {
+  uint32_t moved = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Stores stores = trials.begin();
+    moved += stores == Stores::kString ? 1 : 0;
+    if (!trials.is_timed()) continue;
+    trials.add(kBytes, stores == Stores::kStreaming  ? kSlowNs
+                       : stores == Stores::kOrdinary ? ordinary_ns
+                                                     : string_ns);
+  }
+  return moved;
+}
+
+// Goal: the same where the first trial without first touches tries string moves, which decides nothing.
+// Method: calls stream at first, and strings are as slow as streaming.
+TEST(ResultTrialsTest, FirstTouchesDoNotDecideWhereStringsAreTried) {
+  ResultTrials trials(true, true);
+  const auto calls = [&](uint32_t count, const std::array<uint64_t, kStoresCount>& ns) {
+    uint32_t streamed = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      const Stores stores = trials.begin();
+      streamed += stores == Stores::kStreaming ? 1 : 0;
+      if (trials.is_timed()) trials.add(kBytes, ns[static_cast<size_t>(stores)]);
+    }
+    return streamed;
+  };
+  calls(8, {10 * kSlowNs, 10 * kSlowNs, 10 * kSlowNs});
+  calls(32, {kFastNs, kSlowNs, kSlowNs});
+  EXPECT_EQ(calls(128 - 40, {kFastNs, kSlowNs, kSlowNs}), 0u);
+}
+
+// Goal: strings that beat the ordinary stores of first touches only do not win.
+TEST(ResultTrialsTest, StringsAreComparedWithOrdinaryStoresOfTheSameTime) {
+  ResultTrials trials(false, true);
+  run_with_strings(trials, 8, 10 * kSlowNs, kSlowNs);
+  EXPECT_EQ(run_with_strings(trials, 24, kFastNs / 2, kFastNs / 2 + 200), 2u) << "a trial";
+}
+
 TEST(ResultTrialsTest, OneTrialChangesNothing) {
   ResultTrials trials;
   run(trials, 3 * kPeriod, kFastNs, kSlowNs);
-  run(trials, 4, kSlowNs, kFastNs);
+  run(trials, 4, 2 * kSlowNs, kSlowNs);
   EXPECT_EQ(run(trials, kPeriod - 4, kFastNs, kSlowNs), 0u);
 }
 
@@ -100,20 +141,6 @@ TEST(ResultTrialsTest, AChangeOfTheBuffersIsFollowed) {
   run(trials, 3 * kPeriod, kFastNs, kSlowNs);
   run(trials, 5 * kPeriod, kSlowNs, kFastNs);
   EXPECT_EQ(run(trials, kPeriod, kSlowNs, kFastNs), kPeriod - 4);
-}
-
-/// Runs `count` calls. Returns how many moved strings.
-uint32_t run_with_strings(ResultTrials& trials, uint32_t count, uint64_t ordinary_ns, uint64_t string_ns) {
-  uint32_t moved = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    const Stores stores = trials.begin();
-    moved += stores == Stores::kString ? 1 : 0;
-    if (!trials.is_timed()) continue;
-    trials.add(kBytes, stores == Stores::kStreaming  ? kSlowNs
-                       : stores == Stores::kOrdinary ? ordinary_ns
-                                                     : string_ns);
-  }
-  return moved;
 }
 
 // Goal: of the two ways into the caches the faster one is kept, at four calls a trial, once that way is not

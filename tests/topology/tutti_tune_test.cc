@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "algorithms/choice.h"
@@ -61,6 +62,36 @@ TEST(SamplesTest, ARowEndsWhereTheNextAlgorithmGetsFaster) {
   for (int i = 0; i < 3; ++i) samples.add(case_of("ring"), 1 << 20, 100, "ring");
   EXPECT_EQ(chosen(samples, 32 << 10), "direct_two_shot");
   EXPECT_EQ(chosen(samples, (32 << 10) + 1), "ring");
+}
+
+// Goal: rows neither overlap nor are empty, whatever the sizes. Method: each size has another winner.
+TEST(SamplesTest, RowsOfAnySizesFollowEachOther) {
+  Samples samples;
+  const std::array<uint64_t, 6> sizes = {0, 1, 2, 9, uint64_t{1} << 63, UINT64_MAX};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    for (const std::string name : {"ring", "direct_two_shot"}) {
+      const double us = (name == "ring") == (i % 2 == 0) ? 1 : 1.1;
+      for (int n = 0; n < 3; ++n) samples.add(case_of(name), sizes[i], us, name);
+    }
+  }
+  const auto table = ChoiceTable::parse(samples.table(false));
+  ASSERT_TRUE(table) << table.status().text();
+  ASSERT_EQ(table->rows().size(), sizes.size());
+  uint64_t from = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(table->rows()[i].bytes_min, from);
+    EXPECT_GE(sizes[i], from);
+    EXPECT_LE(sizes[i], table->rows()[i].bytes_max) << i;
+    from = table->rows()[i].bytes_max + 1;
+  }
+}
+
+// Goal: times of what another version chose are not those of this version's choice.
+TEST(SamplesTest, AnotherChoiceBeginsAnew) {
+  Samples samples;
+  add_thrice(samples, case_of("default"), 50, "ring");
+  add_thrice(samples, case_of("default"), 10, "direct_two_shot");
+  EXPECT_EQ(samples.rounds_of(case_of("default")), 3u);
 }
 
 // Goal: a table of short trials leaves longer calls to the built-in one.
