@@ -17,6 +17,8 @@
 #include "core/config.h"
 #include "core/file_descriptor.h"
 #include "core/variables.h"
+#include "topology/measurements.h"
+#include "topology/probes.h"
 
 namespace tutti::tool {
 namespace {
@@ -135,7 +137,8 @@ Result<Report> parse_report(std::string_view json) {
 void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples) {
   for (const Row& row : report.rows) {
     if (row.bytes > 0 && row.microseconds > 0)
-      samples.add({collective, report.ranks, hosts, row.wanted}, row.bytes, row.microseconds, row.algorithm);
+      samples.add({collective, report.ranks, hosts, row.wanted}, row.bytes,
+                  {row.microseconds, report.line_ns}, row.algorithm);
   }
 }
 
@@ -168,6 +171,16 @@ Result<Report> run_perf_tool(const RunOptions& options) {
                   words_of_child.substr(words_of_child.size() - std::min(words_of_child.size(), kLastWords)));
   }
   return parse_report(json);
+}
+
+Result<Report> run_in_place(const RunOptions& options, const topology::Graph& machine) {
+  const uint64_t before_ns = topology::measure_line(machine);
+  auto report = run_perf_tool(options);
+  TUTTI_TRY(report.status());
+  const uint64_t after_ns = topology::measure_line(machine);
+  report->has_moved = !topology::is_same_distance(before_ns, after_ns);
+  report->line_ns = after_ns;
+  return report;
 }
 
 }  // namespace tutti::tool

@@ -9,6 +9,7 @@
 #include "core/result.h"
 #include "core/types.h"
 #include "tools/samples.h"
+#include "topology/graph.h"
 
 namespace tutti::tool {
 
@@ -24,6 +25,8 @@ struct Report {
   std::vector<Row> rows;
   uint32_t ranks = 0;
   uint32_t hosts = 0;
+  uint64_t line_ns = 0;    ///< run_in_place: what a cache line took between the cores; 0: unknown
+  bool has_moved = false;  ///< run_in_place: the cores, meanwhile, so that times of two distances are mixed
 };
 
 /// From the JSON that the perf tools write. Errors: kInvalidArgument.
@@ -62,5 +65,9 @@ void add_rows(const Report& report, Collective collective, uint32_t hosts, Sampl
 /// Runs the tool to its end and reads its report. Errors: kUnsupported with the tool's last words if it
 /// failed; kSystemError.
 Result<Report> run_perf_tool(const RunOptions& options);
+
+/// As run_perf_tool, on this machine. The host of a virtual machine may move its cores: looks before and
+/// after where they are.
+Result<Report> run_in_place(const RunOptions& options, const topology::Graph& machine);
 
 }  // namespace tutti::tool

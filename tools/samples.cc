@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <tuple>
 
 #include "algorithms/choice.h"
+#include "topology/measurements.h"
 
 namespace tutti::tool {
 namespace {
@@ -26,6 +29,20 @@ bool read_number(std::string_view word, T& value) {
 /// Whether both are times of the same calls, by whatever algorithm.
 bool is_alike(const Case& a, const Case& b) {
   return std::tuple(a.collective, a.ranks, a.hosts) == std::tuple(b.collective, b.ranks, b.hosts);
+}
+
+/// The least line of each distance.
+std::vector<uint64_t> distances_of(const std::set<uint64_t>& lines) {
+  std::vector<uint64_t> distances;
+  for (const uint64_t line : lines) {
+    if (distances.empty() || !topology::is_same_distance(distances.back(), line)) distances.push_back(line);
+  }
+  return distances;
+}
+
+/// One of `distances`.
+uint64_t distance_at(const std::vector<uint64_t>& distances, uint64_t line_ns) {
+  return *std::prev(std::ranges::upper_bound(distances, line_ns));
 }
 
 }  // namespace
@@ -50,12 +67,16 @@ Result<Samples> Samples::parse(std::string_view text) {
     if (words.empty() || words[0].starts_with("#")) continue;
     Case of;
     uint64_t bytes = 0;
-    double us = 0;
+    Sample sample;
+    if (words.back().ends_with("ns") &&
+        read_number(std::string_view(words.back()).substr(0, words.back().size() - 2), sample.line_ns))
+      words.pop_back();
     const auto collective = collective_from_name(words[0]);
     const bool is_default = words.size() == 7 && words[4] == kDefault;
     if (!collective || !(words.size() == 6 || is_default) || !read_number(words[1], of.ranks) ||
-        !read_number(words[2], of.hosts) || !read_number(words[3], bytes) || !read_number(words[5], us) ||
-        of.ranks == 0 || of.hosts == 0 || !std::isfinite(us) || us <= 0) {
+        !read_number(words[2], of.hosts) || !read_number(words[3], bytes) ||
+        !read_number(words[5], sample.us) || of.ranks == 0 || of.hosts == 0 || !std::isfinite(sample.us) ||
+        sample.us <= 0) {
       return Status(
           Code::kInvalidArgument,
           format("line %u: expected collective, ranks, hosts, bytes, algorithm, microseconds", number));
@@ -65,7 +86,7 @@ Result<Samples> Samples::parse(std::string_view text) {
     const std::string& ran = is_default ? words[6] : words[4];
     if (find_algorithm(of.collective, ran) == nullptr)
       return Status(Code::kInvalidArgument, format("line %u: no algorithm of this name", number));
-    samples.add(of, bytes, us, ran);
+    samples.add(of, bytes, sample, ran);
   }
   return samples;
 }
@@ -74,21 +95,24 @@ std::string Samples::print() const {
   std::string out = "# collective ranks hosts bytes algorithm microseconds (tutti-tune)\n";
   for (const auto& [of, sizes] : cases_) {
     for (const auto& [bytes, size] : sizes) {
-      for (const double us : size.us) {
+      for (const Sample& sample : size.samples) {
         out += format("%s %u %u %llu %s %.4g", std::string(collective_name(of.collective)).c_str(), of.ranks,
-                      of.hosts, static_cast<unsigned long long>(bytes), of.algorithm.c_str(), us);
-        out += (of.algorithm == kDefault ? " " + size.ran : "") + "\n";
+                      of.hosts, static_cast<unsigned long long>(bytes), of.algorithm.c_str(), sample.us);
+        out += of.algorithm == kDefault ? " " + size.ran : "";
+        out +=
+            (sample.line_ns > 0 ? format(" %lluns", static_cast<unsigned long long>(sample.line_ns)) : "") +
+            "\n";
       }
     }
   }
   return out;
 }
 
-void Samples::add(const Case& of, uint64_t bytes, double microseconds, const std::string& ran) {
+void Samples::add(const Case& of, uint64_t bytes, const Sample& sample, const std::string& ran) {
   if (of.algorithm != kDefault && of.algorithm != ran) return;
   Size& size = cases_[of][bytes];
-  if (size.ran != ran) size.us.clear();  // of another version's choice
-  size.us.push_back(microseconds);
+  if (size.ran != ran) size.samples.clear();  // of another version's choice
+  size.samples.push_back(sample);
   size.ran = ran;
 }
 
@@ -96,23 +120,39 @@ uint32_t Samples::rounds_of(const Case& of) const {
   const auto found = cases_.find(of);
   if (found == cases_.end()) return 0;
   size_t least = SIZE_MAX;
-  for (const auto& [bytes, size] : found->second) least = std::min(least, size.us.size());
+  for (const auto& [bytes, size] : found->second) least = std::min(least, size.samples.size());
   return static_cast<uint32_t>(least);
 }
 
 Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
-  std::map<std::string, std::vector<double>> all;
+  std::map<std::string, std::vector<Sample>> all;
+  std::set<uint64_t> lines;
   Times times;
   for (const auto& [of, sizes] : cases_) {
     const auto size = sizes.find(bytes);
     if (!is_alike(of, any) || size == sizes.end()) continue;
     auto& own = all[size->second.ran];
-    own.insert(own.end(), size->second.us.begin(), size->second.us.end());
+    own.insert(own.end(), size->second.samples.begin(), size->second.samples.end());
+    for (const Sample& sample : size->second.samples) lines.insert(sample.line_ns);
     if (of.algorithm == kDefault) times.by_default = size->second.ran;
   }
-  for (auto& [algorithm, us] : all) {
-    if (us.size() >= kLeastSamples || algorithm == times.by_default)
-      times.us[algorithm] = middle(std::move(us));
+  const std::vector<uint64_t> distances = distances_of(lines);
+  size_t most = 0;
+  std::map<std::string, std::vector<double>> logs;
+  for (const auto& [algorithm, samples] : all) {
+    std::map<uint64_t, std::vector<double>> us;
+    for (const Sample& sample : samples) us[distance_at(distances, sample.line_ns)].push_back(sample.us);
+    for (auto& [distance, own] : us) {
+      if (own.size() >= kLeastSamples || algorithm == times.by_default)
+        logs[algorithm].push_back(std::log(middle(std::move(own))));
+    }
+    most = std::max(most, logs[algorithm].size());
+  }
+  for (const auto& [algorithm, own] : logs) {
+    // Who was not measured where the cores are far apart must not seem faster for it.
+    if (most > 0 && own.size() == most)
+      times.us[algorithm] =
+          std::exp(std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(most));
   }
   return times;
 }

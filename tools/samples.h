@@ -26,16 +26,22 @@ inline constexpr std::string_view kDefault = "default";
 /// With fewer samples one disturbance could make a row.
 inline constexpr uint32_t kLeastSamples = 3;
 
+struct Sample {
+  double us = 0;
+  uint64_t line_ns = 0;  ///< what a cache line took between the machine's cores then; 0: unknown
+};
+
 /// The upper one of the two in the middle; 0: none.
 double middle(std::vector<double> values);
 
-/// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345", a line for each sample.
-/// For kDefault the line ends with the name of the algorithm that ran.
+/// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345 57ns", a line for each
+/// sample; the last word is Sample::line_ns, if known. For kDefault the name of the algorithm that ran stands
+/// before it.
 class Samples {
  public:
   struct Size {
-    std::vector<double> us;
-    std::string ran;  ///< kDefault: by which algorithm
+    std::vector<Sample> samples;  ///< in the order of their measurement
+    std::string ran;              ///< kDefault: by which algorithm
   };
   using Sizes = std::map<uint64_t, Size>;
 
@@ -45,7 +51,7 @@ class Samples {
   std::string print() const;
 
   /// `ran`: the algorithm that ran; a sample of another algorithm than the case's is not kept.
-  void add(const Case& of, uint64_t bytes, double microseconds, const std::string& ran);
+  void add(const Case& of, uint64_t bytes, const Sample& sample, const std::string& ran);
   /// How often each size of the case has been measured, the least of its sizes; 0: never.
   uint32_t rounds_of(const Case& of) const;
   /// The case cannot run: it is not measured again.
@@ -54,13 +60,14 @@ class Samples {
 
   /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
   /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
-  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. A row ends where the next
+  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. Where the cores were at
+  /// several distances, the geometric means of the times at each of them count. A row ends where the next
   /// one's algorithm gets faster, as far as both sizes tell. `reaches_far`: the last row holds for all longer
   /// calls, too; else up to twice the longest one measured.
   std::string table(bool reaches_far = true) const;
 
  private:
-  /// The middle of each algorithm's samples of one size. The library's choice is one of the algorithms.
+  /// Each algorithm's time of one size. The library's choice is one of the algorithms.
   struct Times {
     std::map<std::string, double> us;
     std::string by_default;  ///< what the library chose

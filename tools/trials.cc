@@ -58,16 +58,16 @@ class ReportFolder {
   bool is_made_ = false;
 };
 
-Status add_run(const RunOptions& options, Samples& samples) {
-  const auto report = run_perf_tool(options);
+Status add_run(const RunOptions& options, const topology::Graph& machine, Samples& samples) {
+  const auto report = run_in_place(options, machine);
   TUTTI_TRY(report.status());
-  add_rows(*report, options.collective, options.emulated_hosts, samples);
+  if (!report->has_moved) add_rows(*report, options.collective, options.emulated_hosts, samples);
   return {};
 }
 
 }  // namespace
 
-Result<Samples> try_calls(const std::string& perf_tools, double budget_s) {
+Result<Samples> try_calls(const std::string& perf_tools, double budget_s, const topology::Graph& machine) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const ReportFolder folder;
@@ -92,7 +92,7 @@ Result<Samples> try_calls(const std::string& perf_tools, double budget_s) {
                                   .footprint = kFootprint,
                                   .report = folder.report(),
                                   .timeout_s = kRunTimeoutS},
-                                 samples);
+                                 machine, samples);
       if (!ran && samples.cases().empty()) return ran;
       longest_s = std::max(longest_s, elapsed_s() - before_s);
     }
@@ -105,21 +105,23 @@ std::string table_of_one_host(const Samples& samples) {
   for (const auto& [of, sizes] : samples.cases()) {
     if (of.hosts > 1) continue;
     for (const auto& [bytes, size] : sizes) {
-      for (const double us : size.us) of_one_host.add(of, bytes, us, size.ran);
+      for (const Sample& sample : size.samples) of_one_host.add(of, bytes, sample, size.ran);
     }
   }
   return of_one_host.table(false);
 }
 
-topology::CallTimes call_times(const Samples& samples) {
+topology::CallTimes call_times(const Samples& samples, uint64_t line_ns) {
   topology::CallTimes calls;
   for (const auto& [of, sizes] : samples.cases()) {
     if (of.algorithm == kDefault) continue;
-    auto& times = calls[{of.collective, of.ranks, of.hosts, of.algorithm}];
     for (const auto& [bytes, size] : sizes) {
-      std::vector<double> ns = size.us;
-      for (double& one : ns) one *= 1000;
-      times[bytes] = topology::middle_of(std::move(ns));
+      std::vector<double> ns;
+      for (const Sample& sample : size.samples) {
+        if (topology::is_same_distance(sample.line_ns, line_ns)) ns.push_back(sample.us * 1000);
+      }
+      if (ns.empty()) continue;
+      calls[{of.collective, of.ranks, of.hosts, of.algorithm}][bytes] = topology::middle_of(std::move(ns));
     }
   }
   return calls;

@@ -7,19 +7,21 @@
 #include "core/result.h"
 #include "tools/samples.h"
 #include "topology/call_times.h"
+#include "topology/graph.h"
 
 namespace tutti::tool {
 
 /// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 and 4 on two emulated hosts. What
-/// does not fit into the budget is left out, and so are runs that fail, but for the first. Errors: those of
-/// the first run; kSystemError without a folder for reports.
-Result<Samples> try_calls(const std::string& perf_tools, double budget_s);
+/// does not fit into the budget is left out, and so are runs that fail, but for the first, and runs during
+/// which the host moved the cores of `machine`. Errors: those of the first run; kSystemError without a folder
+/// for reports.
+Result<Samples> try_calls(const std::string& perf_tools, double budget_s, const topology::Graph& machine);
 
 /// Rows of the choice table (Samples::table) for calls of one host, as long as those that were tried:
 /// emulated hosts are unlike other hosts.
 std::string table_of_one_host(const Samples& samples);
 
-/// The middle of each algorithm's samples.
-topology::CallTimes call_times(const Samples& samples);
+/// The middle of each algorithm's samples, of those whose cores were at this distance (is_same_distance).
+topology::CallTimes call_times(const Samples& samples, uint64_t line_ns);
 
 }  // namespace tutti::tool

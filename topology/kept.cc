@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -76,7 +77,7 @@ std::string kept_path(const std::string& folder, uint64_t machine, const char* k
   return folder + format("/%016llx.%s", static_cast<unsigned long long>(machine), kind);
 }
 
-Result<Measurements> read_kept(const std::string& path, uint64_t machine) {
+Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return system_error(path, errno);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -84,7 +85,8 @@ Result<Measurements> read_kept(const std::string& path, uint64_t machine) {
   if (!measurements) {
     return Status(measurements.status().code(), path + ": " + std::string(measurements.status().text()));
   }
-  if (measurements->machine != machine) {
+  const auto is_other = [&](const Measurements& one) { return one.machine != machine; };
+  if (std::ranges::any_of(*measurements, is_other)) {
     return Status(Code::kMismatch,
                   path + " is of another kind of machine; delete the file, or measure again");
   }
@@ -92,7 +94,16 @@ Result<Measurements> read_kept(const std::string& path, uint64_t machine) {
 }
 
 Status keep(const std::string& path, const Measurements& measurements) {
-  return keep_text(path, print_measurements(measurements));
+  std::vector<Measurements> all = {measurements};
+  const auto former = read_kept(path, measurements.machine);
+  for (const Measurements& one : former ? *former : std::vector<Measurements>()) {
+    if (is_same_distance(one.slices.apart_ns.value, measurements.slices.apart_ns.value)) {
+      all.front().calls.insert(one.calls.begin(), one.calls.end());
+    } else if (all.size() < kDistancesMax) {
+      all.push_back(one);
+    }
+  }
+  return keep_text(path, print_measurements(all));
 }
 
 Status keep_text(const std::string& path, const std::string& text) {
@@ -140,7 +151,7 @@ Result<FoundMachine> find_machine(const MachineSource& source) {
   if (path.empty()) return FoundMachine{std::move(*graph), "detected"};
   const auto measured = read_kept(path, kind);
   if (!measured) return FoundMachine{std::move(*graph), "detected"};
-  return FoundMachine{with_measurements(*graph, *measured), "detected, with measurements"};
+  return FoundMachine{with_measurements(*graph, measured->front()), "detected, with measurements"};
 }
 
 std::string find_tuned(const MachineSource& source) {

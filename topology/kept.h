@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/config.h"
 #include "topology/detect.h"
@@ -24,9 +25,11 @@ std::string kept_path(const std::string& folder, uint64_t machine, const char* k
 
 /// Errors: kSystemError if there is no such file; kInvalidArgument with the path and the line; kMismatch if
 /// the file is of another kind of machine.
-Result<Measurements> read_kept(const std::string& path, uint64_t machine);
+Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine);
 
-/// Replaces the file at once, so that no reader sees half of it. Makes its folder. Errors: kSystemError.
+/// Puts them first, in place of those of the same machine and distance, of which calls that were not tried
+/// again stay. Replaces the file at once, so that no reader sees half of it. Makes its folder. Errors:
+/// kSystemError.
 Status keep(const std::string& path, const Measurements& measurements);
 Status keep_text(const std::string& path, const std::string& text);
 
@@ -43,7 +46,7 @@ struct MachineSource {
 };
 
 struct FoundMachine {
-  Graph graph;         ///< with kept measurements, if there are any
+  Graph graph;         ///< with the latest kept measurements, if there are any
   std::string source;  ///< "detected", or the path of the user's file
 };
 

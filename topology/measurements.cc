@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::string_view kTitle = "tutti measurements 1";
 constexpr size_t kPairsMax = 1u << 16;
+/// Near cores take 40 to 140 ns for a line, far ones 230 to 280 (docs/measurements/carriage.md).
+constexpr double kSameDistance = 1.5;
 
 struct NamedFact {
   std::string_view name;
@@ -32,8 +34,7 @@ constexpr std::array<NamedFact, 6> kFacts = {{{"copy_alone", &Measurements::copy
 
 class Parser {
  public:
-  Result<Measurements> run(std::string_view text) {
-    bool titled = false;
+  Result<std::vector<Measurements>> run(std::string_view text) {
     while (!text.empty()) {
       const size_t end = std::min(text.find('\n'), text.size());
       std::string_view line = text.substr(0, end);
@@ -41,18 +42,15 @@ class Parser {
       ++line_number_;
       Scanner scanner(line.substr(0, line.find('#')));
       if (scanner.at_end()) continue;
-      if (!titled) {
-        if (!scanner.take("tutti") || !scanner.take("measurements") || !scanner.number(1, 1)) {
-          return expected("'" + std::string(kTitle) + "'", scanner);
-        }
-        titled = true;
+      if (scanner.take("tutti") || all_.empty()) {
+        TUTTI_TRY(parse_title(scanner));
       } else {
         TUTTI_TRY(parse_line(scanner));
       }
       if (!scanner.at_end()) return expected("the end of the line", scanner);
     }
-    if (!titled) return Status(Code::kInvalidArgument, "line 1: an empty file of measurements");
-    return std::move(result_);
+    if (all_.empty()) return Status(Code::kInvalidArgument, "line 1: an empty file of measurements");
+    return std::move(all_);
   }
 
  private:
@@ -63,23 +61,33 @@ class Parser {
     return error("expected " + std::string(what) + ", found " + scanner.quote());
   }
 
+  /// Behind "tutti", or what stands in its place.
+  Status parse_title(Scanner& scanner) {
+    if (!scanner.take("measurements") || !scanner.number(1, 1))
+      return expected("'" + std::string(kTitle) + "'", scanner);
+    if (all_.size() == kDistancesMax)
+      return error(format("more than %zu titles: one for each distance of the cores", kDistancesMax));
+    all_.emplace_back();
+    return {};
+  }
+
   Status parse_line(Scanner& scanner) {
     if (scanner.take("machine")) {
       const Scanner start = scanner;
       const std::string_view word = scanner.word();
       const auto [stop, failure] =
-          std::from_chars(word.data(), word.data() + word.size(), result_.machine, 16);
+          std::from_chars(word.data(), word.data() + word.size(), result().machine, 16);
       if (failure != std::errc() || stop != word.data() + word.size())
         return expected("16 hexadecimal digits", start);
       return {};
     }
     if (scanner.take("pair")) return parse_pair(scanner);
     for (const NamedFact& fact : kFacts) {
-      if (scanner.take(fact.name)) return parse_fact(result_.*fact.field, fact.is_time, scanner);
+      if (scanner.take(fact.name)) return parse_fact(result().*fact.field, fact.is_time, scanner);
     }
-    if (const auto taken = take_slice_line(scanner, result_.slices); !taken || *taken)
+    if (const auto taken = take_slice_line(scanner, result().slices); !taken || *taken)
       return taken ? Status() : error(std::string(taken.status().text()));
-    if (const auto taken = take_call_line(scanner, result_.calls); !taken || *taken)
+    if (const auto taken = take_call_line(scanner, result().calls); !taken || *taken)
       return taken ? Status() : error(std::string(taken.status().text()));
     return expected("machine, pair, copy_alone, copy_together, staged_copy, wake, socket, socket_speed, " +
                         std::string(kSliceLines),
@@ -87,7 +95,7 @@ class Parser {
   }
 
   Status parse_pair(Scanner& scanner) {
-    if (result_.pairs.size() >= kPairsMax) return expected("at most 65536 pairs", scanner);
+    if (result().pairs.size() >= kPairsMax) return expected("at most 65536 pairs", scanner);
     PairLatency pair;
     const auto a = scanner.number(0, UINT32_MAX);
     const auto b = scanner.number(0, UINT32_MAX);
@@ -95,7 +103,7 @@ class Parser {
     pair.core_a = static_cast<uint32_t>(*a);
     pair.core_b = static_cast<uint32_t>(*b);
     TUTTI_TRY(parse_fact(pair.latency_ns, true, scanner));
-    result_.pairs.push_back(pair);
+    result().pairs.push_back(pair);
     return {};
   }
 
@@ -106,7 +114,9 @@ class Parser {
     return {};
   }
 
-  Measurements result_;
+  Measurements& result() { return all_.back(); }
+
+  std::vector<Measurements> all_;
   size_t line_number_ = 0;
 };
 
@@ -168,6 +178,20 @@ Fact middle_of(std::vector<double> samples) {
   return fact;
 }
 
+bool is_same_distance(uint64_t line_ns, uint64_t other_line_ns) {
+  const auto less = static_cast<double>(std::min(line_ns, other_line_ns));
+  const auto more = static_cast<double>(std::max(line_ns, other_line_ns));
+  return less == 0 || more <= kSameDistance * less;
+}
+
+const Measurements& nearest(const std::vector<Measurements>& all, uint64_t line_ns) {
+  const auto steps = [&](const Measurements& one) {
+    if (line_ns == 0 || one.slices.apart_ns.value == 0) return 0.0;
+    return std::abs(std::log(static_cast<double>(one.slices.apart_ns.value) / static_cast<double>(line_ns)));
+  };
+  return *std::ranges::min_element(all, {}, steps);
+}
+
 uint64_t fingerprint(const Graph& graph) {
   uint64_t hash = kHashSeed;
   const auto add = [&](std::string_view text) {
@@ -183,23 +207,27 @@ uint64_t fingerprint(const Graph& graph) {
   return hash;
 }
 
-std::string print_measurements(const Measurements& measurements) {
-  std::string out = std::string(kTitle) + "\nmachine " +
-                    format("%016llx", static_cast<unsigned long long>(measurements.machine)) + "\n";
-  for (const PairLatency& pair : measurements.pairs) {
-    out += format("pair %u %u ", pair.core_a, pair.core_b) + print_time(pair.latency_ns.value) +
-           print_spread(pair.latency_ns) + "\n";
+std::string print_measurements(const std::vector<Measurements>& all) {
+  std::string out;
+  for (const Measurements& one : all) {
+    out += std::string(kTitle) + "\nmachine " +
+           format("%016llx", static_cast<unsigned long long>(one.machine)) + "\n";
+    for (const PairLatency& pair : one.pairs) {
+      out += format("pair %u %u ", pair.core_a, pair.core_b) + print_time(pair.latency_ns.value) +
+             print_spread(pair.latency_ns) + "\n";
+    }
+    for (const NamedFact& named : kFacts) {
+      const Fact& fact = one.*named.field;
+      if (fact.value == 0) continue;
+      out += std::string(named.name) + " " +
+             (named.is_time ? print_time(fact.value) : print_speed(fact.value)) + print_spread(fact) + "\n";
+    }
+    out += print_slices(one.slices) + print_calls(one.calls);
   }
-  for (const NamedFact& named : kFacts) {
-    const Fact& fact = measurements.*named.field;
-    if (fact.value == 0) continue;
-    out += std::string(named.name) + " " +
-           (named.is_time ? print_time(fact.value) : print_speed(fact.value)) + print_spread(fact) + "\n";
-  }
-  return out + print_slices(measurements.slices) + print_calls(measurements.calls);
+  return out;
 }
 
-Result<Measurements> parse_measurements(std::string_view text) {
+Result<std::vector<Measurements>> parse_measurements(std::string_view text) {
   return Parser().run(text);
 }
 

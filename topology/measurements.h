@@ -7,6 +7,9 @@
 //   copy_alone 21.4 GB/s
 //   slice send 1024 85 ns
 //   trial all_reduce 4 1 ring 32768 35.2 us
+//
+// The host of a virtual machine moves its cores near to each other and far apart, and all times change. So a
+// file has measurements for each distance, the latest first, each with a title of its own.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +31,9 @@ struct PairLatency {
   friend bool operator==(const PairLatency&, const PairLatency&) = default;
 };
 
+/// More moments that a machine's cores are unlike at: near, far, and some to spare.
+inline constexpr size_t kDistancesMax = 4;
+
 /// A value of 0 means not measured.
 struct Measurements {
   uint64_t machine = 0;  ///< fingerprint()
@@ -44,12 +50,20 @@ struct Measurements {
   friend bool operator==(const Measurements&, const Measurements&) = default;
 };
 
+/// Whether times measured at one moment hold at the other one, by what a cache line took between the cores
+/// then. 0: unknown, so they hold.
+bool is_same_distance(uint64_t line_ns, uint64_t other_line_ns);
+
+/// Those whose distance (SliceCosts::apart_ns) is the nearest; the first of them, and of all if `line_ns` is
+/// 0. `all` has one at least.
+const Measurements& nearest(const std::vector<Measurements>& all, uint64_t line_ns);
+
 /// Equal for machines of equal parts: models, counts, places. Names, addresses and speeds do not count.
 uint64_t fingerprint(const Graph& graph);
 
-std::string print_measurements(const Measurements& measurements);
-/// Errors: kInvalidArgument with "line N: ...".
-Result<Measurements> parse_measurements(std::string_view text);
+std::string print_measurements(const std::vector<Measurements>& all);
+/// From one to kDistancesMax of them. Errors: kInvalidArgument with "line N: ...".
+Result<std::vector<Measurements>> parse_measurements(std::string_view text);
 
 /// The graph with measured latencies and speeds on the links inside processors and between them. Pairs at one
 /// distance give the links that they pass: first below one cache, then below one NUMA node, then beyond.

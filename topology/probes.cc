@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -294,6 +295,13 @@ Status measure_sleeping(Clock::time_point wake_end, Clock::time_point end, Measu
 }
 
 }  // namespace
+
+uint64_t measure_line(const Graph& graph) {
+  const std::vector<uint32_t> cores = usable_cores(graph);
+  if (cores.size() < 2) return 0;
+  const auto number = [&](size_t i) { return static_cast<uint32_t>(graph.node(cores[i]).os_index); };
+  return static_cast<uint64_t>(std::llround(ping_pong(number(0), number(1))));
+}
 
 Result<Measurements> measure(const Graph& graph, const ProbeOptions& options) {
   const auto start = Clock::now();

@@ -45,11 +45,11 @@ Graph described(std::string_view text) {
 Measurements measurements() {
   auto result = parse_measurements(kText);
   EXPECT_TRUE(result) << result.status().text();
-  return result ? std::move(*result) : Measurements();
+  return result ? std::move(result->front()) : Measurements();
 }
 
 TEST(MeasurementsTest, TextIsReadAndPrintedAlike) {
-  EXPECT_EQ(print_measurements(measurements()), kText);
+  EXPECT_EQ(print_measurements({measurements()}), kText);
 }
 
 TEST(MeasurementsTest, MistakesNameTheLine) {
@@ -72,6 +72,10 @@ TEST(MeasurementsTest, MistakesNameTheLine) {
   EXPECT_THAT(refusal("slice send 8 1 ns\nslice send 8 1 ns"), HasSubstr("line 3: expected a larger number"));
   EXPECT_THAT(refusal("wake 1 us more"), HasSubstr("the end of the line"));
   EXPECT_THAT(std::string(parse_measurements("").status().text()), HasSubstr("line 1"));
+  EXPECT_THAT(refusal("tutti measurements 2"), HasSubstr("line 2: expected 'tutti measurements 1'"));
+  std::string titles;
+  for (size_t i = 0; i < kDistancesMax; ++i) titles += "tutti measurements 1\n";
+  EXPECT_THAT(refusal(titles), HasSubstr("line 5: more than 4 titles"));
 }
 
 // Goal: a path through the graph costs what the probe found between the same cores.
@@ -121,11 +125,45 @@ TEST(KeptTest, WhatIsKeptIsReadForTheSameKindOnly) {
   ASSERT_TRUE(keep(path, measurements()));
   const auto kept = read_kept(path, 255);
   ASSERT_TRUE(kept) << kept.status().text();
-  EXPECT_EQ(*kept, measurements());
+  EXPECT_EQ(*kept, std::vector{measurements()});
   EXPECT_EQ(read_kept(path, 254).status().code(), Code::kMismatch);
   std::ofstream(path) << "nonsense";
   EXPECT_THAT(std::string(read_kept(path, 255).status().text()), HasSubstr(".measured: line 1"));
   EXPECT_EQ(kept_path(kept_folder([](const char*) { return nullptr; }), 1, "measured"), "");
+  std::filesystem::remove_all(folder);
+}
+
+Measurements measured_at(uint64_t line_ns, const std::string& algorithm, uint64_t call_ns) {
+  Measurements result;
+  result.machine = 255;
+  result.slices.apart_ns = {line_ns, Origin::kMeasured};
+  if (!algorithm.empty())
+    result.calls[{Collective::kAllReduce, 2, 1, algorithm}][8] = {call_ns, Origin::kMeasured};
+  return result;
+}
+
+// Goal: what was measured while the cores were at another distance is kept beside the latest, and found
+// again. Method: near, far, near again, without one of the calls; then more distances than a file has.
+TEST(KeptTest, EachDistanceOfTheCoresHasItsOwnMeasurements) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tutti-kept-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/file";
+  Measurements first = measured_at(55, "ring", 7);
+  first.calls[{Collective::kAllReduce, 2, 1, "direct"}][8] = {9, Origin::kMeasured};
+  ASSERT_TRUE(keep(path, first));
+  ASSERT_TRUE(keep(path, measured_at(240, "ring", 30)));
+  ASSERT_TRUE(keep(path, measured_at(60, "ring", 8)));
+  const auto kept = read_kept(path, 255);
+  ASSERT_TRUE(kept) << kept.status().text();
+  Measurements latest = measured_at(60, "ring", 8);
+  latest.calls[{Collective::kAllReduce, 2, 1, "direct"}][8] = {9, Origin::kMeasured};
+  EXPECT_EQ(*kept, (std::vector{latest, measured_at(240, "ring", 30)}));
+  EXPECT_EQ(nearest(*kept, 90), latest);
+  EXPECT_EQ(nearest(*kept, 170), kept->at(1));
+  EXPECT_EQ(nearest(*kept, 0), latest) << "unknown";
+  for (const uint64_t line_ns : {1000, 2000, 4000}) ASSERT_TRUE(keep(path, measured_at(line_ns, "", 0)));
+  ASSERT_EQ(read_kept(path, 255)->size(), kDistancesMax);
+  EXPECT_EQ(read_kept(path, 255)->back(), latest) << "the oldest one went";
   std::filesystem::remove_all(folder);
 }
 
@@ -147,9 +185,9 @@ TEST(ProbesTest, ThisMachineIsMeasuredWithinTheBudget) {
   EXPECT_GT(found->wake_ns.value, 100u);
   EXPECT_GT(found->socket_ns.value, 100u);
   EXPECT_GT(found->socket_speed.value, 10'000'000u);
-  const auto again = parse_measurements(print_measurements(*found));
+  const auto again = parse_measurements(print_measurements({*found}));
   ASSERT_TRUE(again);
-  EXPECT_EQ(*again, *found);
+  EXPECT_EQ(again->front(), *found);
 }
 
 }  // namespace

@@ -28,16 +28,16 @@ std::string chosen(const Samples& samples, uint64_t bytes, const Facts& facts = 
 }
 
 void add_thrice(Samples& samples, const Case& of, double us, const std::string& ran) {
-  for (int i = 0; i < 3; ++i) samples.add(of, 1024, us, ran);
+  for (int i = 0; i < 3; ++i) samples.add(of, 1024, {us}, ran);
 }
 
 Samples two_algorithms() {
   Samples samples;
   for (const double noise : {1.0, 1.3, 1.1}) {
-    samples.add(case_of("ring"), 1024, 30 * noise, "ring");
-    samples.add(case_of("ring"), 1 << 20, 100 * noise, "ring");
-    samples.add(case_of("direct_two_shot"), 1024, 3 * noise, "direct_two_shot");
-    samples.add(case_of("direct_two_shot"), 1 << 20, 200 * noise, "direct_two_shot");
+    samples.add(case_of("ring"), 1024, {30 * noise}, "ring");
+    samples.add(case_of("ring"), 1 << 20, {100 * noise}, "ring");
+    samples.add(case_of("direct_two_shot"), 1024, {3 * noise}, "direct_two_shot");
+    samples.add(case_of("direct_two_shot"), 1 << 20, {200 * noise}, "direct_two_shot");
   }
   return samples;
 }
@@ -59,7 +59,7 @@ TEST(SamplesTest, ARowEndsWhereTheNextAlgorithmGetsFaster) {
   EXPECT_EQ(chosen(samples, static_cast<uint64_t>(limit * 1.01)), "ring");
   samples = {};
   add_thrice(samples, case_of("direct_two_shot"), 1, "direct_two_shot");
-  for (int i = 0; i < 3; ++i) samples.add(case_of("ring"), 1 << 20, 100, "ring");
+  for (int i = 0; i < 3; ++i) samples.add(case_of("ring"), 1 << 20, {100}, "ring");
   EXPECT_EQ(chosen(samples, 32 << 10), "direct_two_shot");
   EXPECT_EQ(chosen(samples, (32 << 10) + 1), "ring");
 }
@@ -71,7 +71,7 @@ TEST(SamplesTest, RowsOfAnySizesFollowEachOther) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     for (const std::string name : {"ring", "direct_two_shot"}) {
       const double us = (name == "ring") == (i % 2 == 0) ? 1 : 1.1;
-      for (int n = 0; n < 3; ++n) samples.add(case_of(name), sizes[i], us, name);
+      for (int n = 0; n < 3; ++n) samples.add(case_of(name), sizes[i], {us}, name);
     }
   }
   const auto table = ChoiceTable::parse(samples.table(false));
@@ -119,7 +119,7 @@ TEST(SamplesTest, TheLibrarysChoiceStaysUnlessAnotherOneIsClearlyFaster) {
   EXPECT_EQ(chosen(samples, 1024), "ring");
   Samples faster;
   add_thrice(faster, case_of("default"), 10, "ring");
-  faster.add(case_of("direct_two_shot"), 1024, 9, "direct_two_shot");
+  faster.add(case_of("direct_two_shot"), 1024, {9}, "direct_two_shot");
   EXPECT_EQ(chosen(faster, 1024), "ring") << "measured once";
   add_thrice(faster, case_of("direct_two_shot"), 9, "direct_two_shot");
   EXPECT_EQ(chosen(faster, 1024), "direct_two_shot");
@@ -130,21 +130,41 @@ TEST(SamplesTest, TheLibrarysChoiceStaysUnlessAnotherOneIsClearlyFaster) {
 TEST(SamplesTest, TheLibrarysChoiceHasTheSamplesOfItsAlgorithm) {
   Samples samples;
   add_thrice(samples, case_of("default"), 12, "ring");
-  for (int i = 0; i < 4; ++i) samples.add(case_of("ring"), 1024, 10, "ring");
+  for (int i = 0; i < 4; ++i) samples.add(case_of("ring"), 1024, {10}, "ring");
   add_thrice(samples, case_of("direct_two_shot"), 9.8, "direct_two_shot");
+  EXPECT_EQ(chosen(samples, 1024), "ring");
+}
+
+// Goal: algorithms are compared at the same distance of the cores, and all distances count alike. Method:
+// ring is slightly slower between near cores, and twice as fast between far ones; most samples are of near
+// ones. The third algorithm was measured between near cores only.
+TEST(SamplesTest, EachDistanceOfTheCoresCountsOnce) {
+  Samples samples;
+  const auto add = [&](const std::string& name, double us, uint64_t line_ns, int count) {
+    for (int i = 0; i < count; ++i) samples.add(case_of(name), 1024, {us, line_ns}, name);
+  };
+  add("direct_two_shot", 1.0, 55, 6);
+  add("direct_two_shot", 1.0, 70, 3);
+  add("ring", 1.2, 60, 9);
+  add("recursive_doubling", 0.9, 60, 9);
+  EXPECT_EQ(chosen(samples, 1024), "recursive_doubling");
+  add("direct_two_shot", 8, 240, 3);
+  add("ring", 4, 250, 3);
   EXPECT_EQ(chosen(samples, 1024), "ring");
 }
 
 TEST(SamplesTest, ASampleOfAnotherAlgorithmIsNotKept) {
   Samples samples;
-  samples.add(case_of("recursive_multiplying_4", 3), 8, 1, "recursive_doubling");
+  samples.add(case_of("recursive_multiplying_4", 3), 8, {1}, "recursive_doubling");
   EXPECT_EQ(samples.rounds_of(case_of("recursive_multiplying_4", 3)), 0u);
 }
 
 // Goal: a later run goes on. Method: print, parse, compare.
 TEST(SamplesTest, WhatIsPrintedIsReadBack) {
   Samples samples = two_algorithms();
-  samples.add(case_of("default"), 1024, 2.5, "direct_one_shot");
+  samples.add(case_of("default"), 1024, {2.5}, "direct_one_shot");
+  samples.add(case_of("default"), 1 << 20, {2.5, 57}, "direct_one_shot");
+  samples.add(case_of("ring"), 1 << 20, {3.5, 240}, "ring");
   const auto again = Samples::parse(samples.print());
   ASSERT_TRUE(again) << again.status().text();
   EXPECT_EQ(again->print(), samples.print());

@@ -13,6 +13,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -77,7 +78,8 @@ int fail(int status, const std::string& text) {
   return status;
 }
 
-/// This machine with the numbers that were measured. `host_name`: as detect_this_machine.
+/// This machine with the numbers that were measured when its cores were about as far apart as now.
+/// `host_name`: as detect_this_machine.
 Result<Imported> load_this_machine(const std::string& host_name) {
   auto machine = topology::detect_this_machine(host_name);
   if (!machine) return machine;
@@ -85,7 +87,8 @@ Result<Imported> load_this_machine(const std::string& host_name) {
   const std::string path = kept_by_tools(kind, "measured");
   const auto kept = topology::read_kept(path, kind);
   if (kept) {
-    machine->graph = topology::with_measurements(machine->graph, *kept);
+    const uint64_t line_ns = kept->size() > 1 ? topology::measure_line(machine->graph) : 0;
+    machine->graph = topology::with_measurements(machine->graph, topology::nearest(*kept, line_ns));
     machine->notes.push_back("measured numbers are from " + path);
   } else if (kept.status().code() != Code::kSystemError) {
     machine->notes.push_back(std::string(kept.status().text()));
@@ -121,30 +124,44 @@ Result<std::optional<Imported>> load(const Options& options) {
   return only(load_this_machine(""));
 }
 
-constexpr double kTrialsBudgetS = 8.5;
+constexpr double kBudgetS = 9.5;      // of --measure
+constexpr uint32_t kProbesTries = 2;  // if the host of a virtual machine moves the cores meanwhile
+
+/// What probes find, without trials of calls.
+Result<topology::Measurements> probe(const topology::Graph& graph) {
+  for (uint32_t i = 1;; ++i) {
+    auto found = topology::measure(graph);
+    TUTTI_TRY(found.status());
+    TUTTI_TRY(measure_slices(graph, *found));
+    const bool has_moved =
+        !topology::is_same_distance(topology::measure_line(graph), found->slices.apart_ns.value);
+    if (!has_moved || i == kProbesTries) return found;
+  }
+}
 
 /// All algorithms in short trials, for `result.calls`. The choice table that follows; empty if nothing could
 /// be tried.
-std::string try_all_calls(topology::Measurements& result) {
+std::string try_all_calls(const topology::Graph& machine, double budget_s, topology::Measurements& result) {
   const std::string perf_tools = find_perf_tools();
   const auto samples = perf_tools.empty()
                            ? Result<Samples>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
-                           : try_calls(perf_tools, kTrialsBudgetS);
+                           : try_calls(perf_tools, budget_s, machine);
   if (!samples) {
     std::cerr << "note: no calls were tried: " << samples.status().text() << "\n";
     return {};
   }
-  result.calls = call_times(*samples);
+  result.calls = call_times(*samples, result.slices.apart_ns.value);
   return table_of_one_host(*samples);
 }
 
 /// Into the file of `path`. Without -o the table of the trials is kept, too, unless tutti-tune has kept one.
 Status measure_and_keep(const Options& options, const topology::Graph& graph, uint64_t kind,
                         const std::string& path) {
-  auto found = topology::measure(graph);
+  const auto start = std::chrono::steady_clock::now();
+  auto found = probe(graph);
   TUTTI_TRY(found.status());
-  TUTTI_TRY(measure_slices(graph, *found));
-  const std::string table = try_all_calls(*found);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const std::string table = try_all_calls(graph, kBudgetS - took.count(), *found);
   TUTTI_TRY(topology::keep(path, *found));
   if (table.empty() || !options.output.empty() || has_tuned(kind)) return {};
   return topology::keep_text(kept_by_tools(kind, "choice"), table);

@@ -135,7 +135,7 @@ class Comparison {
       for (const auto& [bytes, size] : sizes) {
         // The library's choice is one of them, too.
         auto& samples = measured[bytes][size.ran];
-        samples.insert(samples.end(), size.us.begin(), size.us.end());
+        for (const Sample& sample : size.samples) samples.push_back(sample.us);
       }
     }
     for (const auto& [bytes, times] : measured) TUTTI_TRY(add_size(group, bytes, times, score));

@@ -34,6 +34,8 @@ constexpr int kBadUsage = 2;  // exit status: arguments, output file
 
 /// Measurements of each algorithm in a run.
 constexpr uint32_t kTurns = kLeastSamples;
+/// Of a run while the host moves the cores. Then it is left out.
+constexpr uint32_t kTries = 3;
 
 struct Options {
   std::vector<uint32_t> processes = {2, 4, 8};
@@ -64,23 +66,24 @@ struct Files {
   std::string samples;
 };
 
-Result<Files> find_files(const Options& options) {
+Result<Files> find_files(const Options& options, const topology::Graph& machine) {
   if (!options.output.empty()) return Files{options.output, options.output + ".samples"};
-  const auto machine = topology::detect_this_machine("host");
-  TUTTI_TRY(machine.status());
   const std::string folder = topology::kept_folder(process_environment());
   if (folder.empty()) {
     return Status(Code::kInvalidUsage,
                   "none of TUTTI_CACHE_DIR, XDG_CACHE_HOME and HOME is set; name a file with -o");
   }
-  const uint64_t kind = topology::fingerprint(machine->graph);
+  const uint64_t kind = topology::fingerprint(machine);
   return Files{topology::kept_path(folder, kind, "choice"), topology::kept_path(folder, kind, "samples")};
 }
 
 class Tuner {
  public:
-  Tuner(Options options, Files files, Samples samples)
-      : options_(std::move(options)), files_(std::move(files)), samples_(std::move(samples)) {
+  Tuner(Options options, Files files, Samples samples, topology::Graph machine)
+      : options_(std::move(options)),
+        files_(std::move(files)),
+        samples_(std::move(samples)),
+        machine_(std::move(machine)) {
     perf_tools_ = options_.folder.empty() ? find_perf_tools() : options_.folder;
     std::istringstream words(options_.launch);
     for (std::string word; words >> word;) launcher_.push_back(word);
@@ -150,10 +153,17 @@ class Tuner {
                                  .algorithms = algorithms_of(of.collective),
                                  .turns = kTurns,
                                  .report = files_.samples + "." + std::to_string(getpid()) + ".json"};
-    const auto report = run_perf_tool(run_options);
+    // The cores of other hosts may be anywhere.
+    auto report = launcher_.empty() ? run_in_place(run_options, machine_) : run_perf_tool(run_options);
+    for (uint32_t i = 1; report && report->has_moved && i < kTries; ++i)
+      report = run_in_place(run_options, machine_);
     if (!report) {
       last_failure_ = std::string(report.status().text());
       return samples_.refuse(of);
+    }
+    if (report->has_moved) {
+      last_failure_ = "the host of this virtual machine moved its cores";
+      return;
     }
     ranks_ = report->ranks;
     hosts_ = std::max(report->hosts, options_.emulated_hosts);
@@ -201,6 +211,7 @@ class Tuner {
   Options options_;
   Files files_;
   Samples samples_;
+  topology::Graph machine_;
   std::string perf_tools_;
   std::vector<std::string> launcher_;
   std::vector<Case> runs_;
@@ -209,30 +220,57 @@ class Tuner {
   std::string last_failure_ = "none";
 };
 
-/// Predicts with what the library knows of this machine, measurements included.
-int show_comparison(const Options& options, const Samples& samples) {
+/// Of the samples those for which `own` are the nearest of all measurements.
+Samples samples_near(const Samples& samples, const std::vector<topology::Measurements>& all,
+                     const topology::Measurements& own) {
+  Samples near;
+  for (const auto& [of, sizes] : samples.cases()) {
+    for (const auto& [bytes, size] : sizes) {
+      for (const Sample& sample : size.samples) {
+        if (&topology::nearest(all, sample.line_ns) == &own) near.add(of, bytes, sample, size.ran);
+      }
+    }
+  }
+  return near;
+}
+
+/// Predicts with what the library knows of this machine, measurements included: each sample with those of the
+/// distance that the cores had then.
+int show_comparison(const Options& options, const Samples& samples, const topology::Graph& graph) {
   const auto files = topology::open_files();
-  const topology::MachineSource source{
-      .file = "", .folder = topology::kept_folder(process_environment()), .files = *files, .detect = [] {
-        return topology::detect_this_machine("host");
-      }};
-  auto found = topology::find_machine(source);
-  if (!found) return fail(kRefused, std::string(found.status().text()));
-  auto machine = Machine::of(std::move(found->graph), topology::RanksAre::kCores);
-  if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  const std::string folder = topology::kept_folder(process_environment());
+  const topology::MachineSource source{.file = "", .folder = folder, .files = *files, .detect = [] {
+                                         return topology::detect_this_machine("host");
+                                       }};
   const auto kept = ChoiceTable::parse(topology::find_tuned(source));
   if (!kept) return fail(kRefused, "the kept table: " + std::string(kept.status().text()));
-  const auto text = compare(samples, *machine,
-                            {.emulates_hosts = options.emulated_hosts > 1,
-                             .details = options.details,
-                             .kept = ChoiceTable::built_in().behind(*kept)});
-  if (!text) return fail(kRefused, std::string(text.status().text()));
-  std::cout << *text << std::flush;
+  const CompareOptions how{.emulates_hosts = options.emulated_hosts > 1,
+                           .details = options.details,
+                           .kept = ChoiceTable::built_in().behind(*kept)};
+  const uint64_t kind = topology::fingerprint(graph);
+  const auto read = topology::read_kept(topology::kept_path(folder, kind, "measured"), kind);
+  const std::vector<topology::Measurements> all = read ? *read : std::vector<topology::Measurements>(1);
+  for (const topology::Measurements& own : all) {
+    const Samples near = samples_near(samples, all, own);
+    if (near.cases().empty()) continue;
+    auto machine =
+        Machine::of(read ? topology::with_measurements(graph, own) : graph, topology::RanksAre::kCores);
+    if (!machine) return fail(kRefused, std::string(machine.status().text()));
+    const auto text = compare(near, *machine, how);
+    if (!text) return fail(kRefused, std::string(text.status().text()));
+    if (all.size() > 1) {
+      std::cout << format("Cores %llu ns apart:\n",
+                          static_cast<unsigned long long>(own.slices.apart_ns.value));
+    }
+    std::cout << *text << std::flush;
+  }
   return 0;
 }
 
 int run(const Options& options) {
-  const auto files = find_files(options);
+  auto machine = topology::detect_this_machine("host");
+  if (!machine) return fail(kBadUsage, std::string(machine.status().text()));
+  const auto files = find_files(options, machine->graph);
   if (!files) return fail(kBadUsage, std::string(files.status().text()));
   std::ifstream file(options.show ? files->table : files->samples, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -252,8 +290,8 @@ int run(const Options& options) {
   if (!samples)
     return fail(kRefused, files->samples + ": " + std::string(samples.status().text()) +
                               "; delete the file to begin anew");
-  if (options.compare || options.details) return show_comparison(options, *samples);
-  return Tuner(options, *files, std::move(*samples)).run();
+  if (options.compare || options.details) return show_comparison(options, *samples, machine->graph);
+  return Tuner(options, *files, std::move(*samples), std::move(machine->graph)).run();
 }
 
 }  // namespace
