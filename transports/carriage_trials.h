@@ -3,9 +3,10 @@
 //
 // The faster way depends on caches, cores and buffers, and a virtual machine moves its cores. So now and then
 // messages go through slots for a while, which brings the slots back into the caches, and then kPulledCalls
-// of them are pulled. Of each way the two last ones count, and of these the faster one: a call that lost its
-// core must not decide. The numbers of these calls are the same on all ranks: else one rank would try slots
-// while another one pulls. Figures: docs/measurements/carriage.md.
+// of them are pulled. Of each way the two last ones count, if they took about equally long: a call that lost
+// its core, or waited for a rank that came late, must not decide. The numbers of these calls are the same on
+// all ranks that make the same calls: else one rank would try slots while another one pulls. Figures:
+// docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include <bit>
 #include <cstdint>
 #include <optional>
+
+#include "core/trials.h"
 
 namespace tutti {
 
@@ -29,18 +32,14 @@ constexpr uint64_t calls_through_slots(uint64_t ring_bytes, uint64_t call_bytes)
 /// slots they begin at calls 22, 70, 262, 1030, then every 2048 calls.
 constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slots) {
   constexpr uint64_t kPeriodPerCall = 512;
-  constexpr uint64_t kGrowth = 4;  // each of the first trials begins so many times as late as the one before
   // Behind the trials of results, which begin at multiples of 8 and take up to 6 calls
   // (engine/result_trials.h).
   constexpr uint64_t kResultTrial = 6;
   // Two rounds of the ring, or nearly, pay for first touches of pages.
-  uint64_t begin = std::bit_ceil(kResultTrial + through_slots + kPulledCalls);
-  if (number < kResultTrial + begin) return std::nullopt;
+  const uint64_t first = std::bit_ceil(kResultTrial + through_slots + kPulledCalls);
+  if (number < kResultTrial + first) return std::nullopt;
   number -= kResultTrial;
-  const uint64_t period = kPeriodPerCall * through_slots;
-  while (kGrowth * begin <= std::min(number, period - 1)) begin *= kGrowth;
-  if (number >= period) begin = number / period * period;
-  const uint64_t place = number - begin;
+  const uint64_t place = number - last_trial(number, first, kPeriodPerCall * through_slots);
   if (place >= through_slots + kPulledCalls) return std::nullopt;
   return place >= through_slots;
 }
@@ -48,7 +47,7 @@ constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slot
 /// Counts what calls of one size took.
 class CarriageVotes {
  public:
-  bool prefers_pulling() const { return pulls_; }
+  bool prefers_pulling() const { return votes_.wins(); }
 
   void add(bool pulled, uint64_t took_ns) {
     run_ = pulled == last_pulled_ ? std::min(run_ + 1, kPulledCalls + 1) : 1;
@@ -56,26 +55,23 @@ class CarriageVotes {
     auto& took = took_ns_[pulled ? 1 : 0];
     took = {run_ > 1 ? took[1] : UINT64_MAX, took_ns};
     // The first pulled call finds the buffers where slots have left them.
-    if (pulled && run_ == kPulledCalls) vote(fastest(took_ns_[1]) < fastest(took_ns_[0]));
+    if (!pulled || run_ != kPulledCalls || !agree(took_ns_[0]) || !agree(took_ns_[1])) return;
+    votes_.vote(std::ranges::min(took_ns_[1]) < std::ranges::min(took_ns_[0]));
   }
 
  private:
-  /// The net number of trials that change the way. One may fall into a moment in which the writer has not yet
-  /// found how to store into slots (transports/store_trials.h); pulled calls would not find it either.
-  static constexpr int kVotes = 2;
-
   using LastTwo = std::array<uint64_t, 2>;
-  static uint64_t fastest(const LastTwo& took) { return std::min(took[0], took[1]); }
-  void vote(bool for_pulling) {
-    votes_ = std::clamp(votes_ + (for_pulling ? 1 : -1), -kVotes, kVotes);
-    if (votes_ == kVotes || votes_ == -kVotes) pulls_ = votes_ > 0;
+  /// By how many percent two calls may differ. Undisturbed ones differ by less than 10.
+  static constexpr uint64_t kMostDifference = 25;
+  static bool agree(const LastTwo& took) {
+    const auto [least, most] = std::ranges::minmax(took);
+    return most - least <= least * kMostDifference / 100;
   }
 
   std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                     ///< calls in a row that took the same way
-  int votes_ = 0;                        ///< trials won by pulling, less those lost
   bool last_pulled_ = false;
-  bool pulls_ = false;
+  TrialVotes votes_;  ///< for pulling
 };
 
 /// The schedule and the votes of the collectives of one shape.
@@ -88,16 +84,16 @@ class CarriageTrials {
   bool begin() {
     const std::optional<bool> trial = trial_pulls(calls_++, through_slots_);
     is_trial_ = trial.has_value();
-    return pulls_ = trial.value_or(votes_.prefers_pulling());
+    return trial.value_or(votes_.prefers_pulling());
   }
   /// Whether the call is to be timed.
   bool is_trial() const { return is_trial_; }
-  void end(uint64_t took_ns) { votes_.add(pulls_, took_ns); }
+  /// `pulled`: what begin() wanted may have been impossible.
+  void end(bool pulled, uint64_t took_ns) { votes_.add(pulled, took_ns); }
 
  private:
   uint64_t through_slots_ = 4;
   uint64_t calls_ = 0;
-  bool pulls_ = false;
   bool is_trial_ = false;
   CarriageVotes votes_;
 };
@@ -106,12 +102,10 @@ class CarriageTrials {
 inline constexpr uint32_t kMessageClasses = 9;
 inline constexpr uint64_t kLeastClassBytes = 32768;
 constexpr uint32_t message_class(uint64_t bytes) {
-  const auto width = static_cast<uint32_t>(std::bit_width(bytes / kLeastClassBytes));
-  return std::min(std::max(width, 1u) - 1, kMessageClasses - 1);
+  return size_class(bytes, kLeastClassBytes, kMessageClasses);
 }
 
-/// The trials of a link for messages. Both ends count, the writer chooses. The reader times those of a trial,
-/// and shows what it prefers beside its credit, because a writer does not see when a message has been read.
+/// How many messages a link has carried. Both ends count.
 struct MessageCounts {
   std::array<uint64_t, kMessageClasses> counts = {};
 
@@ -121,6 +115,8 @@ struct MessageCounts {
     return trial_pulls(counts[size_class]++, calls_through_slots(ring_bytes, kLeastClassBytes << size_class));
   }
 };
+/// The trials of a link for messages. The reader times them, and shows what it prefers beside its credit,
+/// because a writer does not see when a message has been read. The writer chooses.
 struct MessageVotes {
   MessageCounts counts;
   std::array<CarriageVotes, kMessageClasses> votes = {};

@@ -19,6 +19,8 @@
 
 namespace tutti {
 
+static_assert(sizeof(Credit::store_costs) == StoreTrials::kLengths * sizeof(StoreTrials::Costs));
+
 /// How many slots the payloads of messages of `bytes` take in turns.
 uint64_t slots_for(uint64_t bytes, const auto& link) {
   return bytes <= link.slot_bytes ? link.slot_mask + uint64_t{1} : link.wide_slots;
@@ -100,30 +102,32 @@ struct SendLink {
     if (next + ahead < limit) [[likely]]
       return true;
     limit = released() + slot_mask + 1;
+    if (next + ahead >= limit) return false;
     preferences = load_shared(credits[0].prefers_pulling, std::memory_order_relaxed);
     for (size_t length = 0; may_stream && length < trials.size(); ++length)
       choices[length] = StoreTrials::choose(choices[length], static_cast<StoreTrials::Length>(length),
                                             trials[length].costs(), highest_costs(length));
-    return next + ahead < limit;
+    return true;
   }
   /// Whether the next message has a slot, not a wide one, as far as the writer knows without asking its
   /// readers.
   bool knows_room() const { return next < limit; }
-  /// Which timed trial the next message, of `bytes`, is, if it travels in a slot.
-  std::optional<Stores> timed_trial(StoreTrials::Length length, uint64_t bytes) const {
-    return may_stream ? StoreTrials::timed_trial_of(next, slots_for(bytes, *this), length) : std::nullopt;
-  }
   /// Counts the next message, a trial that has just been copied.
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
     trials[length].count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
   }
+  struct NextStores {
+    Stores stores = Stores::kOrdinary;
+    bool is_timed = false;  ///< a trial, of these stores, that is to be timed
+  };
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
-  Stores next_stores(StoreTrials::Length length, uint64_t bytes, bool can_move_strings) const {
-    if (!may_stream) return Stores::kOrdinary;
-    const auto trial = StoreTrials::trial_of(next, slots_for(bytes, *this), length);
+  NextStores next_stores(StoreTrials::Length length, uint64_t bytes, bool can_move_strings) const {
+    if (!may_stream) return {};
+    const uint64_t count = slots_for(bytes, *this);
+    const auto trial = StoreTrials::trial_of(next, count, length);
     if (!trial || (*trial == Stores::kString && !can_move_strings))
-      return choices[length].stores(can_move_strings);
-    return *trial;
+      return {.stores = choices[length].stores(can_move_strings)};
+    return {.stores = *trial, .is_timed = StoreTrials::is_second_round(next, count, length)};
   }
   /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds none does: these
   /// touch the ring's pages and try each kind of stores, and first touches would decide.

@@ -38,23 +38,28 @@ class StoreTrials {
   /// Whether both ends time whole runs, waiting included, not the copies of single slices.
   static constexpr bool times_runs(Length length) { return length >= kLongPiece; }
 
-  /// What message `number` tries, in a ring of `slots`. The kinds take turns in each place: the first slice
-  /// of a piece takes longer than the others.
+  /// What message `number` tries, in a ring of `slots`, a power of two. The kinds take turns in each place:
+  /// the first slice of a piece takes longer than the others.
   static constexpr std::optional<Stores> trial_of(uint64_t number, uint64_t slots, Length length) {
     const uint64_t kinds = length == kShortPiece ? kStoresCount - 1 : kStoresCount;
     const uint64_t run = run_slices(slots, length);
     if (slots == 0 || run == 0) return std::nullopt;
     const uint64_t period = period_of(slots, length);
-    const uint64_t place = number % period;
-    if (place >= 2 * slots || place % slots >= kinds * run) return std::nullopt;
-    return static_cast<Stores>((place % slots / run + number / period) % kinds);
+    const uint64_t place = number & (period - 1);
+    const uint64_t place_in_round = place & (slots - 1);
+    if (place >= 2 * slots || place_in_round >= kinds * run) return std::nullopt;
+    return static_cast<Stores>((place_in_round / run + number / period) % kinds);
   }
   /// The trial that both ends time. Its slot has had a trial of the same kind one round before, so its lines
   /// are where a stream of such messages would find them. A passed slot may have had another kind, but in a
   /// run only the first few have.
   static constexpr std::optional<Stores> timed_trial_of(uint64_t number, uint64_t slots, Length length) {
     const auto trial = trial_of(number, slots, length);
-    return trial && number % period_of(slots, length) >= slots ? trial : std::nullopt;
+    return trial && is_second_round(number, slots, length) ? trial : std::nullopt;
+  }
+  /// Of a trial: whether both ends time it.
+  static constexpr bool is_second_round(uint64_t number, uint64_t slots, Length length) {
+    return (number & (period_of(slots, length) - 1)) >= slots;
   }
   /// Slices that a trial stores in one way: one string move among other stores takes up to 1.4 times as long.
   /// 0: the ring is too short for trials.
@@ -63,14 +68,17 @@ class StoreTrials {
     return length == kShortPiece ? 1 : times_runs(length) ? run : std::max<uint64_t>(run, 1);
   }
 
-  /// Picoseconds a byte with each kind of stores; 0: not known.
+  /// Of a byte with each kind of stores, in kUnit; 0: not known.
   using Costs = std::array<uint32_t, kStoresCount>;
+  /// Of costs, for each nanosecond a byte. Means of whole picoseconds were up to 4 of 40 too low: such a mean
+  /// does not rise by less than its weight.
+  static constexpr uint64_t kUnit = 64'000;
 
   /// Counts what this end took in a trial: for a copy, or for a run.
   void add(Stores trial, uint64_t bytes, uint64_t took_ns) {
     uint32_t& mean = costs_[static_cast<size_t>(trial)];
     uint32_t& weight = weights_[static_cast<size_t>(trial)];
-    const uint64_t measured = std::max<uint64_t>(took_ns * 1000 / bytes, 1);
+    const uint64_t measured = std::clamp<uint64_t>(took_ns * kUnit / bytes, 1, UINT32_MAX / kMostGrowth);
     if (mean / kMostGrowth > measured) weight = 0;  // such a mean is of first touches, or of far cores
     weight = std::min(weight + 1,
                       std::clamp(static_cast<uint32_t>(kMeanBytes / bytes), kLeastWeight, kMostWeight));

@@ -412,7 +412,7 @@ void HostExecutor::start_long(Bound& bound, const Buffers& buffers, uint32_t sig
 void HostExecutor::finish_long(Bound& bound) {
   long_call_ = nullptr;
   if (bound.tries_pulling && bound.carriage_trials.is_trial())
-    bound.carriage_trials.end(now_ns() - bound.began_ns);
+    bound.carriage_trials.end(bound.pulls, now_ns() - bound.began_ns);
   striped_ = false;
   waiter_ = make_waiter();
 }
@@ -431,9 +431,9 @@ bool HostExecutor::are_pullable(Bound& bound, const Buffers& buffers) {
 }
 
 void HostExecutor::choose_carriage(Bound& bound, const Buffers& buffers) {
-  const bool pulls = bound.carriage_trials.begin() && are_pullable(bound, buffers);
-  bound.operation->allow_pulling(pulls);
-  for (const auto& stripe : bound.stripes) stripe->allow_pulling(pulls);
+  bound.pulls = bound.carriage_trials.begin() && are_pullable(bound, buffers);
+  bound.operation->allow_pulling(bound.pulls);
+  for (const auto& stripe : bound.stripes) stripe->allow_pulling(bound.pulls);
   if (bound.carriage_trials.is_trial()) bound.began_ns = now_ns();
 }
 

@@ -110,6 +110,7 @@ class HostExecutor final : public Executor, private StalledCall {
     bool is_long = false;                             ///< may be pulled, or has stripes
     bool may_refer = false;                           ///< ranks may use each other's buffers
     bool tries_pulling = false;                       ///< a large call between processes
+    bool pulls = false;                               ///< this call may be pulled
     CarriageTrials carriage_trials;                   ///< of calls that may be pulled
     /// If the rank only sends: links on which its receivers would send, if they took it for the receiver.
     std::vector<RecvLink*> watched;

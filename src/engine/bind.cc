@@ -63,10 +63,8 @@ void Operation::prepare_result_trials(const BindOptions& options, bool copies) {
 
 /// `bytes`: of the call, or of the longest message that is received.
 void Operation::choose_result_trials(uint64_t bytes) {
-  const auto size_class = static_cast<uint32_t>(std::bit_width(bytes / kLeastSizeClass));
-  results_ = bytes >= streaming_bytes_
-                 ? &result_trials_[std::min(std::max(size_class, 1u) - 1, kSizeClasses - 1)]
-                 : nullptr;
+  results_ =
+      bytes >= streaming_bytes_ ? &result_trials_[size_class(bytes, kLeastSizeClass, kSizeClasses)] : nullptr;
 }
 
 bool Operation::is_copy_in_memory() const {

@@ -376,13 +376,6 @@ bool Operation::next_step(BoundLane& lane) {
   link.release(link.word());
 }
 
-/// The trial that the next message of the step is, if it travels in a slot.
-std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLink& link,
-                                             uint64_t bytes) const {
-  const auto trial = link.timed_trial(step.length, bytes);
-  return trial == Stores::kString && !can_move_strings(step) ? std::nullopt : trial;
-}
-
 /// Chooses the stores for the slots and results that the step writes, of `bytes`. Returns when the slice
 /// began if it is a trial of StoreTrials or ResultTrials, else 0.
 [[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes) const {
@@ -394,10 +387,10 @@ std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLi
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
-    const Stores stores = link->next_stores(step.length, bytes, can_move_strings(step));
-    if (stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
-    if (stores == Stores::kString) step.job.string_sinks |= 1u << i;
-    is_trial = is_trial || timed_trial(step, *link, bytes);
+    const auto next = link->next_stores(step.length, bytes, can_move_strings(step));
+    if (next.stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
+    if (next.stores == Stores::kString) step.job.string_sinks |= 1u << i;
+    is_trial = is_trial || next.is_timed;
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
     const RecvLink* link = ends[i].recv;
@@ -423,8 +416,8 @@ std::optional<Stores> Operation::timed_trial(const BoundStep& step, const SendLi
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr || (slot_sinks >> i & 1u) == 0) continue;
-    const auto trial = timed_trial(step, *link, bytes);
-    if (trial) link->judge(*trial, step.length, bytes, began_ns, end_ns);
+    const auto next = link->next_stores(step.length, bytes, can_move_strings(step));
+    if (next.is_timed) link->judge(next.stores, step.length, bytes, began_ns, end_ns);
   }
 }
 
@@ -633,7 +626,7 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
   } else if (written != 0) {
     step.kernel(only_to(step.job, written));
   }
-  if (began_ns != 0) judge_stores(step, bytes, began_ns, slot_sinks);
+  if (began_ns != 0 && written != 0) judge_stores(step, bytes, began_ns, slot_sinks);
   if (bytes <= most_demoted_bytes_ && bytes > kInlineBytes) demote(step, bytes);
   const void* referred = step.refer_end < step.source_count
                              ? step.job.sources[step.refer_end]
@@ -673,7 +666,7 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
     if (link == nullptr || !link->may_stream || bytes > link->slot_bytes || !link->knows_room()) continue;
     if (link->passes(bytes)) continue;
     const bool chooses = bytes >= StoreTrials::kLeastBytes;
-    if (chooses && link->next_stores(step.length, bytes, can_move_strings(step)) != Stores::kOrdinary)
+    if (chooses && link->next_stores(step.length, bytes, can_move_strings(step)).stores != Stores::kOrdinary)
       continue;
     claim_lines(link->span(bytes), bytes);
   }

@@ -136,8 +136,8 @@ class Operation {
 
   /// The short path of a repeated call: `start` and `advance` in one. Requires is_short.
   Progress start_short(const void* input, void* output, uint32_t signature, uint32_t polls);
-  /// Whether there is one lane of one-slice steps, all too short for references.
-  bool is_short() const { return short_ && !may_refer_; }
+  /// Whether there is one lane of one-slice steps, all too short for references and for trials of results.
+  bool is_short() const { return short_ && !may_refer_ && results_ == nullptr; }
 
   /// Whether this rank receives in this operation.
   bool receives() const { return receives_; }
@@ -308,7 +308,6 @@ class Operation {
     return 0;
   }
   bool can_move_strings(const BoundStep& step) const { return string_moves_ && step.copies; }
-  std::optional<Stores> timed_trial(const BoundStep& step, const SendLink& link, uint64_t bytes) const;
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;

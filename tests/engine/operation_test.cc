@@ -180,5 +180,23 @@ TEST(OperationTest, KnowsWhetherItReceives) {
   EXPECT_TRUE(receives(Collective::kAllGather, "direct", 0));
 }
 
+// Goal: a call that tries how to write its results begins each time anew, and so is not short: on the short
+// path it stayed in one trial for as long as it was repeated.
+TEST(OperationTest, CallsWithTrialsOfResultsAreNotShort) {
+  RawNetwork network({.slots = 4, .slot_bytes = 1024});
+  RawLinks links(network, 0);
+  const RunSpec spec = make_spec(Collective::kAllGather, "direct", 2, 512, {4, 1024});
+  const Plan plan = spec.algorithm->make(spec.request, spec.facts, 0);
+  const auto is_short = [&](uint64_t streaming_bytes) {
+    return Operation::bind(
+               plan, Geometry::uniform(plan, 512),
+               {.message_bytes = 1024, .streaming_bytes = streaming_bytes, .slots = 4, .slot_bytes = 1024},
+               links)
+        ->is_short();
+  };
+  EXPECT_TRUE(is_short(1025));
+  EXPECT_FALSE(is_short(1024));
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -1,0 +1,53 @@
+// What the trials by timing share: when they begin, what counts alike, and how many decide
+// (transports/carriage_trials.h, engine/result_trials.h).
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace tutti {
+
+/// The number, of calls or messages, with which the last trial began: `first`, four times that and so on,
+/// then every `period`. Before them: 0.
+constexpr uint64_t last_trial(uint64_t number, uint64_t first, uint64_t period) {
+  if (number < first) return 0;
+  if (number >= period) return number / period * period;
+  while (4 * first <= number) first *= 4;
+  return first;
+}
+
+/// Sizes that are judged together: class 0 ends below 2 * `least`, each following one at twice that. The last
+/// of `classes` has no end.
+constexpr uint32_t size_class(uint64_t bytes, uint64_t least, uint32_t classes) {
+  const auto width = static_cast<uint32_t>(std::bit_width(bytes / least));
+  return std::min(std::max(width, 1u) - 1, classes - 1);
+}
+
+/// Whether one way wins over the other one. A net number of trials changes it, two at first and four where
+/// all before agreed: one call that lost its core must not decide.
+class TrialVotes {
+ public:
+  explicit constexpr TrialVotes(bool wins_at_first = false) : wins_(wins_at_first) {}
+
+  bool wins() const { return wins_; }
+  void vote(bool is_for) {
+    votes_ = std::clamp(votes_ + (is_for ? 1 : -1), -kVotes, kVotes);
+    if (votes_ == kVotes) wins_ = true;
+    if (votes_ == -kVotes || (is_anew_ && !is_for)) wins_ = false;
+    is_anew_ = false;
+  }
+  /// The trials before do not count. The next one decides alone if it is against.
+  void begin_anew() {
+    votes_ = 0;
+    is_anew_ = true;
+  }
+
+ private:
+  static constexpr int kVotes = 2;
+  bool wins_;
+  bool is_anew_ = false;
+  int votes_ = 0;  ///< trials for it, less the others
+};
+
+}  // namespace tutti
