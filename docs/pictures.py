@@ -63,7 +63,7 @@ def life_of_a_call():
         picture.box(x, 68, 120, 56, step, ORANGE)
         if number:
             picture.arrow([(x - 30, 96), (x, 96)], ORANGE)
-    picture.text(20, 256, "repeated call: no allocation, lock or system call", color=BLUE)
+    picture.text(20, 256, "short repeated call: no allocation, lock or system call", color=BLUE)
     picture.box(20, 180, 120, 56, "the program:\ntutti_all_reduce", GREY)
     picture.box(180, 180, 120, 56, "equal to the\nlast call?", BLUE)
     picture.box(390, 180, 150, 56, "advance: reduce all\nsources, write all sinks,\nslice by slice", BLUE)

@@ -152,6 +152,7 @@ void declare_sizes_and_costs(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(number(false));
   app.footer(
+      "Also: tutti-plan explain --help, tutti-plan table --help.\n"
       "Exit status: 0 proved, 1 the plan is wrong, 2 wrong arguments.\n"
       "The default costs are for two cores of an EPYC (Zen 5). ./dev bench measures the cache line latency "
       "and\n"

@@ -220,14 +220,20 @@ class Tuner {
   std::string last_failure_ = "none";
 };
 
-/// Of the samples those for which `own` are the nearest of all measurements.
-Samples samples_near(const Samples& samples, const std::vector<topology::Measurements>& all,
-                     const topology::Measurements& own) {
-  Samples near;
+/// The samples for which one of all measurements is the nearest.
+struct NearSamples {
+  Samples samples;
+  uint32_t unlike = 0;  ///< of them, those of a distance that was not measured
+};
+NearSamples samples_near(const Samples& samples, const std::vector<topology::Measurements>& all,
+                         const topology::Measurements& own) {
+  NearSamples near;
   for (const auto& [of, sizes] : samples.cases()) {
     for (const auto& [bytes, size] : sizes) {
       for (const Sample& sample : size.samples) {
-        if (&topology::nearest(all, sample.line_ns) == &own) near.add(of, bytes, sample, size.ran);
+        if (&topology::nearest(all, sample.line_ns) != &own) continue;
+        near.samples.add(of, bytes, sample, size.ran);
+        near.unlike += topology::is_same_distance(sample.line_ns, own.slices.apart_ns.value) ? 0 : 1;
       }
     }
   }
@@ -249,20 +255,25 @@ int show_comparison(const Options& options, const Samples& samples, const topolo
                            .kept = ChoiceTable::built_in().behind(*kept)};
   const uint64_t kind = topology::fingerprint(graph);
   const auto read = topology::read_kept(topology::kept_path(folder, kind, "measured"), kind);
+  if (!read && read.status().code() != Code::kSystemError)
+    std::cerr << "note: " << read.status().text() << "\n";
   const std::vector<topology::Measurements> all = read ? *read : std::vector<topology::Measurements>(1);
   for (const topology::Measurements& own : all) {
-    const Samples near = samples_near(samples, all, own);
-    if (near.cases().empty()) continue;
+    const NearSamples near = samples_near(samples, all, own);
+    if (near.samples.cases().empty()) continue;
     auto machine =
         Machine::of(read ? topology::with_measurements(graph, own) : graph, topology::RanksAre::kCores);
     if (!machine) return fail(kRefused, std::string(machine.status().text()));
-    const auto text = compare(near, *machine, how);
+    const auto text = compare(near.samples, *machine, how);
     if (!text) return fail(kRefused, std::string(text.status().text()));
-    if (all.size() > 1) {
-      std::cout << format("Cores %llu ns apart:\n",
-                          static_cast<unsigned long long>(own.slices.apart_ns.value));
+    const auto apart_ns = static_cast<unsigned long long>(own.slices.apart_ns.value);
+    if (near.unlike > 0) {
+      std::cerr << format(
+          "note: %u samples are of cores not %llu ns apart, but no nearer distance was "
+          "measured: call tutti-topo --measure then\n",
+          near.unlike, apart_ns);
     }
-    std::cout << *text << std::flush;
+    std::cout << (all.size() > 1 ? format("Cores %llu ns apart:\n", apart_ns) : "") << *text << std::flush;
   }
   return 0;
 }
