@@ -13,14 +13,6 @@ double between(double x0, double y0, double x1, double y1, double x) {
   return y0 * std::pow(y1 / y0, part);
 }
 
-/// What is left of a factor when calls are so many times as long as the longest that was tried. Measured over
-/// predicted, 2 ranks, EPYC of Zen 5: 1.33 at 512 KiB, 1.1 at 4 MiB, 1.05 at 128 MiB
-/// (docs/measurements/topology.md).
-double faded(double factor, double times) {
-  constexpr double kHalfwayDoublings = 2;
-  return std::pow(factor, 1 / (1 + std::log2(times) / kHalfwayDoublings));
-}
-
 }  // namespace
 
 double Corrections::factor(const topology::TriedCall& call, uint64_t bytes, const Predict& predict) {
@@ -33,9 +25,8 @@ double Corrections::factor(const topology::TriedCall& call, uint64_t bytes, cons
     if (tried.ranks <= call.ranks) below = &tried;
     if (tried.ranks >= call.ranks && above == nullptr) above = &tried;
   }
-  const bool fades = call.hosts == 1 && call.ranks <= cores_;
   const auto of = [&](const topology::TriedCall* tried) {
-    return tried == nullptr ? std::nullopt : factor_at(*tried, bytes, predict, fades);
+    return tried == nullptr ? std::nullopt : factor_at(*tried, bytes, predict);
   };
   const auto low = of(below);
   const auto high = of(above);
@@ -44,7 +35,7 @@ double Corrections::factor(const topology::TriedCall& call, uint64_t bytes, cons
 }
 
 std::optional<double> Corrections::factor_at(const topology::TriedCall& call, uint64_t bytes,
-                                             const Predict& predict, bool fades) {
+                                             const Predict& predict) {
   const auto& times = calls_.at(call);
   const auto one = [&](auto at) -> std::optional<double> {
     if (at == times.end()) return std::nullopt;
@@ -59,8 +50,6 @@ std::optional<double> Corrections::factor_at(const topology::TriedCall& call, ui
   const auto high = one(next);
   if (next != times.end() && next->first == bytes && high) return high;
   const auto low = one(before);
-  if (low && fades && next == times.end())
-    return faded(*low, static_cast<double>(bytes) / static_cast<double>(before->first));
   if (!low || !high) return low ? low : high;
   return between(static_cast<double>(before->first), *low, static_cast<double>(next->first), *high,
                  static_cast<double>(bytes));

@@ -1,8 +1,6 @@
 // Corrections: how much longer calls took than predicted, by the trials of the machine's graph
 // (topology/call_times.h). A prediction is multiplied by measured over predicted of the same algorithm in the
-// nearest trials: between two sizes or numbers of ranks by their logarithms. Beyond the longest trial the
-// factor fades: the model knows what bytes cost better than what a call costs. It stays where ranks share
-// cores and so lose caches to each other, which the model does not know, and between emulated hosts.
+// nearest trials: between two sizes or numbers of ranks by their logarithms.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +19,16 @@ class Corrections {
   /// Microseconds of a call among many, as predicted; 0: unknown, and the trial does not count.
   using Predict = std::function<double(const topology::TriedCall& call, uint64_t bytes)>;
 
-  /// `cores`: of a host.
-  Corrections(topology::CallTimes calls, uint32_t cores) : calls_(std::move(calls)), cores_(cores) {}
+  explicit Corrections(topology::CallTimes calls) : calls_(std::move(calls)) {}
 
   bool are_known() const { return !calls_.empty(); }
   /// 1 where the algorithm was not tried. `bytes`: of the largest buffer.
   double factor(const topology::TriedCall& call, uint64_t bytes, const Predict& predict);
 
  private:
-  std::optional<double> factor_at(const topology::TriedCall& call, uint64_t bytes, const Predict& predict,
-                                  bool fades);
+  std::optional<double> factor_at(const topology::TriedCall& call, uint64_t bytes, const Predict& predict);
 
   topology::CallTimes calls_;
-  uint32_t cores_;
   std::map<std::pair<topology::TriedCall, uint64_t>, std::optional<double>> factors_;  ///< of what was tried
 };
 

@@ -32,7 +32,7 @@ Result<Machine> Machine::of(Graph graph, RanksAre ranks) {
   machine.costs_ = usual_costs(ranks == RanksAre::kGpus && !machine.graph_->of_kind(NodeKind::kGpu).empty());
   machine.costs_.measured = machine.graph_->slices();
   if (!machine.on_gpus())
-    machine.corrections_ = Corrections(machine.graph_->calls(), machine.routes_->hosts()[0].rank_count());
+    machine.corrections_ = Corrections(machine.graph_->calls());
   return machine;
 }
 

@@ -56,7 +56,7 @@ class Machine {
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> emulated_host_of_;  // by ranks and hosts
   topology::RankCosts costs_;
   bool has_multicast_ = false;
-  Corrections corrections_{{}, 0};
+  Corrections corrections_{{}};
 };
 
 /// The predicted times of the request on the machine's first ranks, corrected by trials. As tutti::predict.

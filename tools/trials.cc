@@ -58,44 +58,61 @@ class ReportFolder {
   bool is_made_ = false;
 };
 
-Status add_run(const RunOptions& options, const topology::Graph& machine, Samples& samples) {
-  const auto report = run_in_place(options, machine);
-  TUTTI_TRY(report.status());
-  if (!report->has_moved) add_rows(*report, options.collective, options.emulated_hosts, samples);
-  return {};
+struct Trial {
+  const Setting* setting;
+  Collective collective;
+};
+
+std::vector<Trial> all_trials() {
+  std::vector<Trial> trials;
+  for (const Setting& setting : kSettings) {
+    for (const Collective collective : kCollectives) trials.push_back({&setting, collective});
+  }
+  return trials;
+}
+
+Result<Report> run(const Trial& trial, const std::string& perf_tools, const std::string& report,
+                   const topology::Graph& machine) {
+  const Setting& setting = *trial.setting;
+  return run_in_place({.folder = perf_tools,
+                       .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
+                       .collective = trial.collective,
+                       .processes = setting.processes,
+                       .emulated_hosts = setting.hosts,
+                       .least_bytes = setting.least_bytes,
+                       .most_bytes = setting.most_bytes,
+                       .factor = setting.factor,
+                       .algorithms = algorithms_of(trial.collective),
+                       .turns = kTurns,
+                       .row_ms = kRowMs,
+                       .footprint = kFootprint,
+                       .report = report,
+                       .timeout_s = kRunTimeoutS},
+                      machine);
 }
 
 }  // namespace
 
-Result<Samples> try_calls(const std::string& perf_tools, double budget_s, const topology::Graph& machine) {
+Result<Samples> try_calls(const std::string& perf_tools, double budget_s, const topology::Graph& machine,
+                          uint64_t line_ns) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const ReportFolder folder;
   if (!folder.is_made()) return system_error("making a folder for reports", errno);
   Samples samples;
   double longest_s = 0;
-  for (const Setting& setting : kSettings) {
-    for (const Collective collective : kCollectives) {
-      const double before_s = elapsed_s();
-      if (before_s + longest_s > budget_s) return samples;
-      const Status ran = add_run({.folder = perf_tools,
-                                  .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
-                                  .collective = collective,
-                                  .processes = setting.processes,
-                                  .emulated_hosts = setting.hosts,
-                                  .least_bytes = setting.least_bytes,
-                                  .most_bytes = setting.most_bytes,
-                                  .factor = setting.factor,
-                                  .algorithms = algorithms_of(collective),
-                                  .turns = kTurns,
-                                  .row_ms = kRowMs,
-                                  .footprint = kFootprint,
-                                  .report = folder.report(),
-                                  .timeout_s = kRunTimeoutS},
-                                 machine, samples);
-      if (!ran && samples.cases().empty()) return ran;
-      longest_s = std::max(longest_s, elapsed_s() - before_s);
-    }
+  std::vector<Trial> trials = all_trials();
+  for (size_t i = 0; i < trials.size(); ++i) {
+    const Trial trial = trials[i];
+    const double before_s = elapsed_s();
+    if (before_s + longest_s > budget_s) return samples;
+    const auto report = run(trial, perf_tools, folder.report(), machine);
+    if (!report && samples.cases().empty()) return report.status();
+    if (report && !report->has_moved) add_rows(*report, trial.collective, trial.setting->hosts, samples);
+    // Once more, at the end.
+    if (report && (report->has_moved || !topology::is_same_distance(report->line_ns, line_ns)))
+      trials.push_back(trial);
+    longest_s = std::max(longest_s, elapsed_s() - before_s);
   }
   return samples;
 }

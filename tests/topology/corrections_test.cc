@@ -18,11 +18,11 @@ TriedCall ring_of(uint32_t ranks, uint32_t hosts = 1) {
 }
 
 /// The prediction is 1 us; trials took 1 and 4 us for 2 ranks, and 2 us for 8.
-Corrections some_corrections(uint32_t cores = 1) {
+Corrections some_corrections() {
   CallTimes calls;
   calls[ring_of(2)] = {{16, {1000}}, {256, {4000}}};
   calls[ring_of(8)] = {{16, {2000}}};
-  return Corrections(std::move(calls), cores);
+  return Corrections(std::move(calls));
 }
 
 double one_us(const TriedCall&, uint64_t) {
@@ -49,21 +49,6 @@ TEST(CorrectionsTest, BeyondTrialsTheNearestCounts) {
   EXPECT_DOUBLE_EQ(corrections.factor(ring_of(32), 16, one_us), 2);
 }
 
-TEST(CorrectionsTest, BeyondTrialsOfRanksWithCoresTheFactorFades) {
-  Corrections corrections = some_corrections(4);
-  EXPECT_DOUBLE_EQ(corrections.factor(ring_of(2), 256, one_us), 4);
-  EXPECT_DOUBLE_EQ(corrections.factor(ring_of(2), 4 * 256, one_us), 2);
-  EXPECT_NEAR(corrections.factor(ring_of(2), uint64_t{1} << 40, one_us), 1, 0.1);
-  EXPECT_DOUBLE_EQ(corrections.factor(ring_of(8), 64, one_us), 2) << "they share cores";
-  EXPECT_DOUBLE_EQ(some_corrections(1).factor(ring_of(2), 4 * 256, one_us), 4) << "they share a core";
-  CallTimes calls;
-  calls[ring_of(2, 2)] = {{16, {3000}}};
-  EXPECT_DOUBLE_EQ(Corrections(calls, 4).factor(ring_of(2, 2), 64, one_us), 3) << "emulated hosts";
-  calls = {{ring_of(2), {{16, {3000}}}}};
-  EXPECT_DOUBLE_EQ(Corrections(calls, 2).factor(ring_of(4), 64, one_us), 3) << "more ranks than cores";
-  EXPECT_DOUBLE_EQ(corrections.factor(ring_of(2), 8, one_us), 1);
-}
-
 TEST(CorrectionsTest, WithoutTrialsNothingChanges) {
   Corrections corrections = some_corrections();
   EXPECT_DOUBLE_EQ(corrections.factor(ring_of(2, 2), 16, one_us), 1);
@@ -74,7 +59,7 @@ TEST(CorrectionsTest, WithoutTrialsNothingChanges) {
   EXPECT_DOUBLE_EQ(others.factor(ring_of(2), 64, short_ones), 1);
   EXPECT_DOUBLE_EQ(others.factor(ring_of(2), 256, short_ones), 1);
   const auto unknown = [](const TriedCall&, uint64_t) { return 0.0; };
-  EXPECT_DOUBLE_EQ(Corrections(some_corrections()).factor(ring_of(2), 16, unknown), 1);
+  EXPECT_DOUBLE_EQ(some_corrections().factor(ring_of(2), 16, unknown), 1);
 }
 
 }  // namespace

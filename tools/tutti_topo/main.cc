@@ -145,7 +145,7 @@ std::string try_all_calls(const topology::Graph& machine, double budget_s, topol
   const std::string perf_tools = find_perf_tools();
   const auto samples = perf_tools.empty()
                            ? Result<Samples>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
-                           : try_calls(perf_tools, budget_s, machine);
+                           : try_calls(perf_tools, budget_s, machine, result.slices.apart_ns.value);
   if (!samples) {
     std::cerr << "note: no calls were tried: " << samples.status().text() << "\n";
     return {};
