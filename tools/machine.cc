@@ -31,8 +31,7 @@ Result<Machine> Machine::of(Graph graph, RanksAre ranks) {
   machine.routes_ = std::make_unique<Routes>(std::move(*routes));
   machine.costs_ = usual_costs(ranks == RanksAre::kGpus && !machine.graph_->of_kind(NodeKind::kGpu).empty());
   machine.costs_.measured = machine.graph_->slices();
-  if (!machine.on_gpus())
-    machine.corrections_ = Corrections(machine.graph_->calls());
+  if (!machine.on_gpus()) machine.corrections_ = Corrections(machine.graph_->calls());
   return machine;
 }
 

@@ -18,7 +18,6 @@
 #include "core/file_descriptor.h"
 #include "core/variables.h"
 #include "topology/measurements.h"
-#include "topology/probes.h"
 
 namespace tutti::tool {
 namespace {
@@ -173,13 +172,13 @@ Result<Report> run_perf_tool(const RunOptions& options) {
   return parse_report(json);
 }
 
-Result<Report> run_in_place(const RunOptions& options, const topology::Graph& machine) {
-  const uint64_t before_ns = topology::measure_line(machine);
+Result<Report> run_in_place(const RunOptions& options, const LineProbe& probe_line) {
+  const uint64_t before_ns = probe_line();
   auto report = run_perf_tool(options);
   TUTTI_TRY(report.status());
-  const uint64_t after_ns = topology::measure_line(machine);
-  report->has_moved = !topology::is_same_distance(before_ns, after_ns);
-  report->line_ns = after_ns;
+  const uint64_t after_ns = probe_line();
+  report->have_moved = !topology::is_same_distance(before_ns, after_ns);
+  report->line_ns = before_ns == 0 ? 0 : after_ns;
   return report;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +10,6 @@
 #include "core/result.h"
 #include "core/types.h"
 #include "tools/samples.h"
-#include "topology/graph.h"
 
 namespace tutti::tool {
 
@@ -25,8 +25,8 @@ struct Report {
   std::vector<Row> rows;
   uint32_t ranks = 0;
   uint32_t hosts = 0;
-  uint64_t line_ns = 0;    ///< run_in_place: what a cache line took between the cores; 0: unknown
-  bool has_moved = false;  ///< run_in_place: the cores, meanwhile, so that times of two distances are mixed
+  uint64_t line_ns = 0;     ///< run_in_place: LineProbe's, after the run; 0: unknown
+  bool have_moved = false;  ///< run_in_place: the cores, meanwhile, so that times of two distances are mixed
 };
 
 /// From the JSON that the perf tools write. Errors: kInvalidArgument.
@@ -66,8 +66,11 @@ void add_rows(const Report& report, Collective collective, uint32_t hosts, Sampl
 /// failed; kSystemError.
 Result<Report> run_perf_tool(const RunOptions& options);
 
+/// What a cache line takes between the cores of this machine now, in nanoseconds; 0: unknown.
+using LineProbe = std::function<uint64_t()>;
+
 /// As run_perf_tool, on this machine. The host of a virtual machine may move its cores: looks before and
 /// after where they are.
-Result<Report> run_in_place(const RunOptions& options, const topology::Graph& machine);
+Result<Report> run_in_place(const RunOptions& options, const LineProbe& probe_line);
 
 }  // namespace tutti::tool

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -31,11 +30,12 @@ bool is_alike(const Case& a, const Case& b) {
   return std::tuple(a.collective, a.ranks, a.hosts) == std::tuple(b.collective, b.ranks, b.hosts);
 }
 
-/// The least line of each distance.
+/// The least line of each distance. Unknown ones are a distance of their own.
 std::vector<uint64_t> distances_of(const std::set<uint64_t>& lines) {
   std::vector<uint64_t> distances;
   for (const uint64_t line : lines) {
-    if (distances.empty() || !topology::is_same_distance(distances.back(), line)) distances.push_back(line);
+    if (distances.empty() || distances.back() == 0 || !topology::is_same_distance(distances.back(), line))
+      distances.push_back(line);
   }
   return distances;
 }
@@ -68,7 +68,7 @@ Result<Samples> Samples::parse(std::string_view text) {
     Case of;
     uint64_t bytes = 0;
     Sample sample;
-    if (words.back().ends_with("ns") &&
+    if (words.size() > 6 && words.back().ends_with("ns") &&
         read_number(std::string_view(words.back()).substr(0, words.back().size() - 2), sample.line_ns))
       words.pop_back();
     const auto collective = collective_from_name(words[0]);
@@ -137,22 +137,23 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
     if (of.algorithm == kDefault) times.by_default = size->second.ran;
   }
   const std::vector<uint64_t> distances = distances_of(lines);
-  size_t most = 0;
-  std::map<std::string, std::vector<double>> logs;
+  std::set<uint64_t> all_measured;
+  std::map<std::string, std::map<uint64_t, double>> middles;  // by algorithm and distance
   for (const auto& [algorithm, samples] : all) {
     std::map<uint64_t, std::vector<double>> us;
     for (const Sample& sample : samples) us[distance_at(distances, sample.line_ns)].push_back(sample.us);
     for (auto& [distance, own] : us) {
-      if (own.size() >= kLeastSamples || algorithm == times.by_default)
-        logs[algorithm].push_back(std::log(middle(std::move(own))));
+      if (own.size() < kLeastSamples) continue;
+      middles[algorithm][distance] = middle(std::move(own));
+      all_measured.insert(distance);
     }
-    most = std::max(most, logs[algorithm].size());
   }
-  for (const auto& [algorithm, own] : logs) {
-    // Who was not measured where the cores are far apart must not seem faster for it.
-    if (most > 0 && own.size() == most)
-      times.us[algorithm] =
-          std::exp(std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(most));
+  for (const auto& [algorithm, own] : middles) {
+    // One without samples at some distance, where all take longer, would seem faster.
+    if (own.size() != all_measured.size()) continue;
+    double log_sum = 0;
+    for (const auto& [distance, us] : own) log_sum += std::log(us);
+    times.us[algorithm] = std::exp(log_sum / static_cast<double>(own.size()));
   }
   return times;
 }

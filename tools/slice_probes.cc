@@ -22,6 +22,7 @@
 #include "reduce/reduce.h"
 #include "tools/meeting.h"
 #include "tools/socket_probes.h"
+#include "topology/probes.h"
 #include "transports/link.h"
 #include "tutti/tutti.h"
 
@@ -483,24 +484,11 @@ std::vector<double> measure_calls() {
   return samples;
 }
 
-/// The first two cores of the graph that this process may use.
-std::vector<uint32_t> two_cores(const topology::Graph& graph) {
-  const CpuSet usable = usable_cpus();
-  std::vector<uint32_t> cores;
-  for (const uint32_t core : graph.of_kind(topology::NodeKind::kCore)) {
-    const int32_t index = graph.node(core).os_index;
-    const auto number = static_cast<size_t>(index);
-    if (index >= 0 && number < usable.size() && usable[number] && cores.size() < 2)
-      cores.push_back(static_cast<uint32_t>(index));
-  }
-  return cores;
-}
-
 }  // namespace
 
 Status measure_slices(const topology::Graph& graph, topology::Measurements& result) {
-  const std::vector<uint32_t> cores = two_cores(graph);
-  if (cores.size() < 2) return {};
+  const std::vector<uint32_t> cores = topology::first_two_cores(graph);
+  if (cores.empty()) return {};
   return contained([&]() -> Status {
     result.slices.turn_ns = topology::middle_of(measure_turns(cores[0]));
     result.slices.call_ns = topology::middle_of(measure_calls());

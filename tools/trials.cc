@@ -72,7 +72,7 @@ std::vector<Trial> all_trials() {
 }
 
 Result<Report> run(const Trial& trial, const std::string& perf_tools, const std::string& report,
-                   const topology::Graph& machine) {
+                   const LineProbe& probe_line) {
   const Setting& setting = *trial.setting;
   return run_in_place({.folder = perf_tools,
                        .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
@@ -88,33 +88,36 @@ Result<Report> run(const Trial& trial, const std::string& perf_tools, const std:
                        .footprint = kFootprint,
                        .report = report,
                        .timeout_s = kRunTimeoutS},
-                      machine);
+                      probe_line);
 }
 
 }  // namespace
 
-Result<Samples> try_calls(const std::string& perf_tools, double budget_s, const topology::Graph& machine,
-                          uint64_t line_ns) {
+Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s, const LineProbe& probe_line,
+                             uint64_t line_ns) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const ReportFolder folder;
   if (!folder.is_made()) return system_error("making a folder for reports", errno);
-  Samples samples;
-  double longest_s = 0;
   std::vector<Trial> trials = all_trials();
+  TriedCalls tried{.wanted_runs = trials.size()};
+  double longest_s = 0;
   for (size_t i = 0; i < trials.size(); ++i) {
     const Trial trial = trials[i];
     const double before_s = elapsed_s();
-    if (before_s + longest_s > budget_s) return samples;
-    const auto report = run(trial, perf_tools, folder.report(), machine);
-    if (!report && samples.cases().empty()) return report.status();
-    if (report && !report->has_moved) add_rows(*report, trial.collective, trial.setting->hosts, samples);
-    // Once more, at the end.
-    if (report && (report->has_moved || !topology::is_same_distance(report->line_ns, line_ns)))
-      trials.push_back(trial);
+    if (before_s + longest_s > budget_s) return tried;
+    const auto report = run(trial, perf_tools, folder.report(), probe_line);
     longest_s = std::max(longest_s, elapsed_s() - before_s);
+    if (!report && i == 0) return report.status();
+    if (!report) continue;
+    if (!report->have_moved) add_rows(*report, trial.collective, trial.setting->hosts, tried.samples);
+    if (!report->have_moved && topology::is_same_distance(report->line_ns, line_ns)) {
+      ++tried.good_runs;
+    } else {
+      trials.push_back(trial);  // once more, at the end
+    }
   }
-  return samples;
+  return tried;
 }
 
 std::string table_of_one_host(const Samples& samples) {

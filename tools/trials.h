@@ -5,18 +5,24 @@
 #include <string>
 
 #include "core/result.h"
+#include "tools/runs.h"
 #include "tools/samples.h"
 #include "topology/call_times.h"
-#include "topology/graph.h"
 
 namespace tutti::tool {
 
+struct TriedCalls {
+  Samples samples = {};
+  size_t wanted_runs = 0;
+  size_t good_runs = 0;  ///< of them, those in time with the cores where they were wanted
+};
+
 /// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 and 4 on two emulated hosts. What
 /// does not fit into the budget is left out, and so are runs that fail, but for the first, and runs during
-/// which the host moved the cores of `machine`. As time is left, runs are repeated until the cores are at the
-/// distance of `line_ns`. Errors: those of the first run; kSystemError without a folder for reports.
-Result<Samples> try_calls(const std::string& perf_tools, double budget_s, const topology::Graph& machine,
-                          uint64_t line_ns);
+/// which the cores have moved. While time is left, runs are repeated that were not at the distance of
+/// `line_ns`. Errors: those of the first run; kSystemError without a folder for reports.
+Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s, const LineProbe& probe_line,
+                             uint64_t line_ns);
 
 /// Rows of the choice table (Samples::table) for calls of one host, as long as those that were tried:
 /// emulated hosts are unlike other hosts.

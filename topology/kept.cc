@@ -96,8 +96,10 @@ Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t ma
 Status keep(const std::string& path, const Measurements& measurements) {
   std::vector<Measurements> all = {measurements};
   const auto former = read_kept(path, measurements.machine);
+  const uint64_t apart_ns = measurements.slices.apart_ns.value;
   for (const Measurements& one : former ? *former : std::vector<Measurements>()) {
-    if (is_same_distance(one.slices.apart_ns.value, measurements.slices.apart_ns.value)) {
+    const uint64_t own_ns = one.slices.apart_ns.value;
+    if ((own_ns == 0) == (apart_ns == 0) && is_same_distance(own_ns, apart_ns)) {
       all.front().calls.insert(one.calls.begin(), one.calls.end());
     } else if (all.size() < kDistancesMax) {
       all.push_back(one);

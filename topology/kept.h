@@ -2,7 +2,9 @@
 // with the machine's fingerprint(), so equal machines may share the folder, and a file may be copied to other
 // machines of its kind. Deleting a file is safe.
 //
-//   FINGERPRINT.measured   speeds and latencies (measurements.h), by tutti-topo --measure
+//   FINGERPRINT.measured   speeds and latencies (measurements.h), by tutti-topo --measure. A version from
+//   before
+//                          there were distances takes a file with several for no file
 //   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune
 //   found-KEY.topo         the graph that was detected, so that it is detected once
 #pragma once
@@ -27,9 +29,9 @@ std::string kept_path(const std::string& folder, uint64_t machine, const char* k
 /// the file is of another kind of machine.
 Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine);
 
-/// Puts them first, in place of those of the same machine and distance, of which calls that were not tried
-/// again stay. Replaces the file at once, so that no reader sees half of it. Makes its folder. Errors:
-/// kSystemError.
+/// Puts them first, in place of those of the same machine and distance. Of these, calls stay that were not
+/// tried again. Replaces the file at once, so that no reader sees half of it; of two writers at once the
+/// last one wins. Makes the folder. Errors: kSystemError.
 Status keep(const std::string& path, const Measurements& measurements);
 Status keep_text(const std::string& path, const std::string& text);
 

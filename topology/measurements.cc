@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -17,8 +18,9 @@ namespace {
 
 constexpr std::string_view kTitle = "tutti measurements 1";
 constexpr size_t kPairsMax = 1u << 16;
-/// Near cores take 40 to 140 ns for a line, far ones 230 to 280 (docs/measurements/carriage.md).
-constexpr double kSameDistance = 1.5;
+/// An EPYC of Zen 5 has 20 ns (one physical core), 54 to 62 (one cache) and 260 to 280 (two), a Xeon 160 to
+/// 245 at one place (docs/measurements/topology.md, shared_memory.md).
+constexpr double kSameDistance = 2;
 
 struct NamedFact {
   std::string_view name;
@@ -42,11 +44,9 @@ class Parser {
       ++line_number_;
       Scanner scanner(line.substr(0, line.find('#')));
       if (scanner.at_end()) continue;
-      if (scanner.take("tutti") || all_.empty()) {
-        TUTTI_TRY(parse_title(scanner));
-      } else {
-        TUTTI_TRY(parse_line(scanner));
-      }
+      const bool is_title = scanner.take("tutti");
+      if (!is_title && all_.empty()) return expected("'" + std::string(kTitle) + "'", scanner);
+      TUTTI_TRY(is_title ? parse_title(scanner) : parse_line(scanner));
       if (!scanner.at_end()) return expected("the end of the line", scanner);
     }
     if (all_.empty()) return Status(Code::kInvalidArgument, "line 1: an empty file of measurements");
@@ -61,7 +61,7 @@ class Parser {
     return error("expected " + std::string(what) + ", found " + scanner.quote());
   }
 
-  /// Behind "tutti", or what stands in its place.
+  /// Behind "tutti".
   Status parse_title(Scanner& scanner) {
     if (!scanner.take("measurements") || !scanner.number(1, 1))
       return expected("'" + std::string(kTitle) + "'", scanner);
@@ -186,8 +186,10 @@ bool is_same_distance(uint64_t line_ns, uint64_t other_line_ns) {
 
 const Measurements& nearest(const std::vector<Measurements>& all, uint64_t line_ns) {
   const auto steps = [&](const Measurements& one) {
-    if (line_ns == 0 || one.slices.apart_ns.value == 0) return 0.0;
-    return std::abs(std::log(static_cast<double>(one.slices.apart_ns.value) / static_cast<double>(line_ns)));
+    const uint64_t apart_ns = one.slices.apart_ns.value;
+    if (line_ns == 0) return 0.0;
+    if (apart_ns == 0) return std::numeric_limits<double>::infinity();
+    return std::abs(std::log(static_cast<double>(apart_ns) / static_cast<double>(line_ns)));
   };
   return *std::ranges::min_element(all, {}, steps);
 }

@@ -31,7 +31,7 @@ struct PairLatency {
   friend bool operator==(const PairLatency&, const PairLatency&) = default;
 };
 
-/// More moments that a machine's cores are unlike at: near, far, and some to spare.
+/// That a file holds at most: one physical core, one cache, two caches, and one to spare.
 inline constexpr size_t kDistancesMax = 4;
 
 /// A value of 0 means not measured.

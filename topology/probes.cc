@@ -296,11 +296,22 @@ Status measure_sleeping(Clock::time_point wake_end, Clock::time_point end, Measu
 
 }  // namespace
 
+std::vector<uint32_t> first_two_cores(const Graph& graph) {
+  std::vector<uint32_t> cores = usable_cores(graph);
+  if (cores.size() < 2) return {};
+  cores.resize(2);
+  for (uint32_t& core : cores) core = static_cast<uint32_t>(graph.node(core).os_index);
+  return cores;
+}
+
 uint64_t measure_line(const Graph& graph) {
-  const std::vector<uint32_t> cores = usable_cores(graph);
-  if (cores.size() < 2) return 0;
-  const auto number = [&](size_t i) { return static_cast<uint32_t>(graph.node(cores[i]).os_index); };
-  return static_cast<uint64_t>(std::llround(ping_pong(number(0), number(1))));
+  const std::vector<uint32_t> cores = first_two_cores(graph);
+  uint64_t line_ns = 0;
+  const Status status = contained([&]() -> Status {
+    if (!cores.empty()) line_ns = static_cast<uint64_t>(std::llround(ping_pong(cores[0], cores[1])));
+    return {};
+  });
+  return status ? line_ns : 0;
 }
 
 Result<Measurements> measure(const Graph& graph, const ProbeOptions& options) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "topology/measurements.h"
 
@@ -13,8 +14,12 @@ struct ProbeOptions {
   uint32_t budget_ms = 6000;  ///< for all probes; a probe that has no time left is left out
 };
 
-/// A cache line between the first two cores that this process may use, one way, now, in nanoseconds: where
-/// the host has placed them. Takes about 1 ms. 0: there are no two, or one was taken away.
+/// The first two cores of the graph that this process may use, by the numbers of the operating system; empty:
+/// there are no two.
+std::vector<uint32_t> first_two_cores(const Graph& graph);
+
+/// A cache line between these, one way, now, in nanoseconds: where the host has placed them. Takes about 1
+/// ms, at most 0.2 s. 0: there are no two, one was taken away, or no thread can be made.
 uint64_t measure_line(const Graph& graph);
 
 /// Measures what the graph's cores can do. Cores that this process may not use are left out. Errors:

@@ -161,7 +161,10 @@ TEST(KeptTest, EachDistanceOfTheCoresHasItsOwnMeasurements) {
   EXPECT_EQ(nearest(*kept, 90), latest);
   EXPECT_EQ(nearest(*kept, 170), kept->at(1));
   EXPECT_EQ(nearest(*kept, 0), latest) << "unknown";
-  for (const uint64_t line_ns : {1000, 2000, 4000}) ASSERT_TRUE(keep(path, measured_at(line_ns, "", 0)));
+  ASSERT_TRUE(keep(path, measured_at(0, "", 0)));
+  EXPECT_EQ(read_kept(path, 255)->size(), 3u) << "a probe on one core replaces nothing";
+  EXPECT_EQ(nearest(*read_kept(path, 255), 60), latest);
+  for (const uint64_t line_ns : {1000, 3000}) ASSERT_TRUE(keep(path, measured_at(line_ns, "", 0)));
   ASSERT_EQ(read_kept(path, 255)->size(), kDistancesMax);
   EXPECT_EQ(read_kept(path, 255)->back(), latest) << "the oldest one went";
   std::filesystem::remove_all(folder);

@@ -145,10 +145,10 @@ def check_measurements():
     with tempfile.TemporaryDirectory() as cache:
         _, reason = run("--measured", status=1, cache=cache)
         assert "--measure makes the file" in reason, reason
-        output, _ = run("--measure", cache=cache)
+        output, notes = run("--measure", cache=cache)
         # Without a second core, or on a machine that takes it away, slices are not measured.
         assert ("slice send 8 " in output) == ("slice reduce_memory 16384 " in output), output
-        assert "trial all_reduce 2 1 ring 8 " in output, output
+        assert "trial all_reduce 2 1 ring 8 " in output or "were left out" in notes, output + notes
         assert list(pathlib.Path(cache).rglob("*.choice")) != []
         assert "copy_alone" in output and "socket_speed" in output, output
         assert run("--measured", cache=cache)[0] == output

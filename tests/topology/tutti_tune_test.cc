@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "algorithms/choice.h"
 #include "tools/runs.h"
 #include "tools/samples.h"
+#include "tools/trials.h"
 
 namespace tutti::tool {
 namespace {
@@ -151,6 +156,8 @@ TEST(SamplesTest, EachDistanceOfTheCoresCountsOnce) {
   add("direct_two_shot", 8, 240, 3);
   add("ring", 4, 250, 3);
   EXPECT_EQ(chosen(samples, 1024), "ring");
+  for (const std::string name : {"ring", "direct_two_shot"}) add(name, 100, 0, 3);  // unknown
+  EXPECT_EQ(chosen(samples, 1024), "ring");
 }
 
 TEST(SamplesTest, ASampleOfAnotherAlgorithmIsNotKept) {
@@ -175,7 +182,8 @@ TEST(SamplesTest, WhatIsPrintedIsReadBack) {
 TEST(SamplesTest, WrongLinesAreNamed) {
   for (const char* text : {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
                            "all_reduce 0 1 8 ring 1", "all_juice 4 1 8 ring 1", "all_reduce 4 1 8 no_such 1",
-                           "all_reduce 4 1 8 default 1", "all_reduce 4 1 8 default 1 no_such"}) {
+                           "all_reduce 4 1 8 default 1", "all_reduce 4 1 8 default 1 no_such", "57ns",
+                           "all_reduce 4 1 8 ring 57ns", "all_reduce 4 1 8 ring 1 xns"}) {
     const auto samples = Samples::parse(std::string("# first\n") + text);
     ASSERT_FALSE(samples) << text;
     EXPECT_THAT(std::string(samples.status().text()), HasSubstr("line 2")) << text;
@@ -205,6 +213,51 @@ TEST(RunsTest, AFailedRunTellsWhy) {
   const auto report = run_perf_tool(options);
   EXPECT_EQ(report.status().code(), Code::kUnsupported);
   EXPECT_THAT(std::string(report.status().text()), HasSubstr("out of paper"));
+}
+
+// Goal: a run says where the cores were, and whether they moved. Method: a perf tool that only writes a
+// report, and cores whose lines are given.
+TEST(RunsTest, CoresThatMoveDuringARunAreNoticed) {
+  std::string folder = testing::TempDir() + "/tutti-runs-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string tool = folder + "/all_reduce_perf";
+  std::ofstream(tool) << "#!/bin/sh\n"
+                         "while [ \"$1\" != -J ]; do shift; done\n"
+                         "echo '{\"config\": {\"ranks\": 2, \"devices\": []}, \"results\": []}' > \"$2\"\n";
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  const RunOptions options{.folder = folder,
+                           .collective = Collective::kAllReduce,
+                           .processes = 2,
+                           .least_bytes = "8",
+                           .most_bytes = "8",
+                           .report = folder + "/report.json"};
+  const auto run = [&](std::vector<uint64_t> lines) {
+    const auto report = run_in_place(options, [&] {
+      const uint64_t line_ns = lines.front();
+      lines.erase(lines.begin());
+      return line_ns;
+    });
+    EXPECT_TRUE(report) << report.status().text();
+    return report ? std::pair(report->have_moved, report->line_ns) : std::pair(true, uint64_t{1});
+  };
+  EXPECT_EQ(run({57, 60}), std::pair(false, uint64_t{60}));
+  EXPECT_TRUE(run({57, 270}).first);
+  EXPECT_TRUE(run({57, 20}).first);
+  EXPECT_EQ(run({0, 57}), std::pair(false, uint64_t{0})) << "unknown";
+  std::filesystem::remove_all(folder);
+}
+
+// Goal: trials of one distance say nothing of another one.
+TEST(RunsTest, CallTimesAreOfOneDistance) {
+  Samples samples;
+  for (const double us : {1.0, 3.0, 2.0}) samples.add(case_of("ring"), 8, {us, 57}, "ring");
+  samples.add(case_of("ring"), 8, {90, 270}, "ring");
+  samples.add(case_of("ring"), 64, {90, 270}, "ring");
+  const auto calls = call_times(samples, 60);
+  ASSERT_EQ(calls.size(), 1u);
+  const auto& times = calls.begin()->second;
+  ASSERT_EQ(times.size(), 1u);
+  EXPECT_EQ(times.at(8).value, 2000u);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@
 #include "topology/nccl_xml.h"
 #include "topology/probes.h"
 #include "topology/text.h"
+#include "topology/units.h"
 
 namespace tutti::tool {
 namespace {
@@ -78,18 +79,24 @@ int fail(int status, const std::string& text) {
   return status;
 }
 
-/// This machine with the numbers that were measured when its cores were about as far apart as now.
-/// `host_name`: as detect_this_machine.
-Result<Imported> load_this_machine(const std::string& host_name) {
+std::string print_ns(const topology::Measurements& measurements) {
+  return topology::print_time(measurements.slices.apart_ns.value);
+}
+
+/// This machine with the latest measured numbers or, if `looks`, with those of the distance that its cores
+/// have now. `host_name`: as detect_this_machine.
+Result<Imported> load_this_machine(const std::string& host_name, bool looks) {
   auto machine = topology::detect_this_machine(host_name);
   if (!machine) return machine;
   const uint64_t kind = topology::fingerprint(machine->graph);
   const std::string path = kept_by_tools(kind, "measured");
   const auto kept = topology::read_kept(path, kind);
   if (kept) {
-    const uint64_t line_ns = kept->size() > 1 ? topology::measure_line(machine->graph) : 0;
-    machine->graph = topology::with_measurements(machine->graph, topology::nearest(*kept, line_ns));
+    const uint64_t line_ns = looks && kept->size() > 1 ? topology::measure_line(machine->graph) : 0;
+    const topology::Measurements& chosen = topology::nearest(*kept, line_ns);
+    machine->graph = topology::with_measurements(machine->graph, chosen);
     machine->notes.push_back("measured numbers are from " + path);
+    if (kept->size() > 1) machine->notes.back() += ", of cores " + print_ns(chosen) + " apart";
   } else if (kept.status().code() != Code::kSystemError) {
     machine->notes.push_back(std::string(kept.status().text()));
   }
@@ -101,7 +108,7 @@ Result<Imported> load_this_machine(const std::string& host_name) {
 Result<std::optional<Imported>> load_job(const LaunchContext& context) {
   const auto config = read_config(process_environment());
   TUTTI_TRY(config.status());
-  const auto own = load_this_machine("host");
+  const auto own = load_this_machine("host", false);
   TUTTI_TRY(own.status());
   auto job = join_job(context, *config, *own);
   TUTTI_TRY(job.status());
@@ -121,21 +128,25 @@ Result<std::optional<Imported>> load(const Options& options) {
     TUTTI_TRY(context.status());
     if (*context && (*context)->rank_count > 1) return load_job(**context);
   }
-  return only(load_this_machine(""));
+  return only(load_this_machine("", true));
 }
 
-constexpr double kBudgetS = 9.5;      // of --measure
-constexpr uint32_t kProbesTries = 2;  // if the host of a virtual machine moves the cores meanwhile
+constexpr double kBudgetS = 9.5;     // of --measure
+constexpr double kMostProbingS = 3;  // before a second try, if the cores have moved
 
 /// What probes find, without trials of calls.
 Result<topology::Measurements> probe(const topology::Graph& graph) {
-  for (uint32_t i = 1;; ++i) {
+  const auto start = std::chrono::steady_clock::now();
+  for (bool is_last = false;; is_last = true) {
     auto found = topology::measure(graph);
     TUTTI_TRY(found.status());
     TUTTI_TRY(measure_slices(graph, *found));
-    const bool has_moved =
-        !topology::is_same_distance(topology::measure_line(graph), found->slices.apart_ns.value);
-    if (!has_moved || i == kProbesTries) return found;
+    if (topology::is_same_distance(topology::measure_line(graph), found->slices.apart_ns.value)) return found;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (is_last || took.count() > kMostProbingS) {
+      std::cerr << "note: the cores moved while they were measured; call tutti-topo --measure again\n";
+      return found;
+    }
   }
 }
 
@@ -143,15 +154,24 @@ Result<topology::Measurements> probe(const topology::Graph& graph) {
 /// be tried.
 std::string try_all_calls(const topology::Graph& machine, double budget_s, topology::Measurements& result) {
   const std::string perf_tools = find_perf_tools();
-  const auto samples = perf_tools.empty()
-                           ? Result<Samples>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
-                           : try_calls(perf_tools, budget_s, machine, result.slices.apart_ns.value);
-  if (!samples) {
-    std::cerr << "note: no calls were tried: " << samples.status().text() << "\n";
+  const uint64_t line_ns = result.slices.apart_ns.value;
+  const auto tried =
+      perf_tools.empty()
+          ? Result<TriedCalls>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
+          : try_calls(
+                perf_tools, budget_s, [&] { return topology::measure_line(machine); }, line_ns);
+  if (!tried) {
+    std::cerr << "note: no calls were tried: " << tried.status().text() << "\n";
     return {};
   }
-  result.calls = call_times(*samples, result.slices.apart_ns.value);
-  return table_of_one_host(*samples);
+  if (tried->good_runs < tried->wanted_runs) {
+    std::cerr << format(
+        "note: %zu of %zu runs of trials were left out, because the time was over or the cores moved; call "
+        "tutti-topo --measure again to add them\n",
+        tried->wanted_runs - tried->good_runs, tried->wanted_runs);
+  }
+  result.calls = call_times(tried->samples, line_ns);
+  return tried->samples.cases().empty() ? std::string() : table_of_one_host(tried->samples);
 }
 
 /// Into the file of `path`. Without -o the table of the trials is kept, too, unless tutti-tune has kept one.

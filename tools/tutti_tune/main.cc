@@ -23,6 +23,7 @@
 #include "tools/tutti_tune/compare.h"
 #include "topology/detect.h"
 #include "topology/kept.h"
+#include "topology/probes.h"
 
 namespace tutti::tool {
 namespace {
@@ -34,7 +35,7 @@ constexpr int kBadUsage = 2;  // exit status: arguments, output file
 
 /// Measurements of each algorithm in a run.
 constexpr uint32_t kTurns = kLeastSamples;
-/// Of a run while the host moves the cores. Then it is left out.
+/// Of a run during which the host of a virtual machine moves the cores. Then it is left out.
 constexpr uint32_t kTries = 3;
 
 struct Options {
@@ -107,9 +108,14 @@ class Tuner {
         if (samples_.rounds_of(known(of)) > round * kTurns || samples_.is_refused(of)) continue;
         if (elapsed_s() + longest_s > options_.budget_s) return finish(done - 1, all);
         show_progress(of, done, all, elapsed_s());
-        const double before_s = elapsed_s();
-        measure(of);
-        longest_s = std::max(longest_s, elapsed_s() - before_s);
+        bool is_measured = false;
+        for (uint32_t i = 0; i < kTries && !is_measured; ++i) {
+          const double before_s = elapsed_s();
+          if (before_s + longest_s > options_.budget_s) break;
+          is_measured = measure(of);
+          longest_s = std::max(longest_s, elapsed_s() - before_s);
+        }
+        left_out_ += is_measured ? 0 : 1;
         if (const int status = save(); status != 0) return status;
       }
     }
@@ -139,7 +145,8 @@ class Tuner {
     return of;
   }
 
-  void measure(const Case& of) {
+  /// False: the cores moved meanwhile, and nothing is kept.
+  bool measure(const Case& of) {
     const RunOptions run_options{.folder = perf_tools_,
                                  .launcher = launcher_,
                                  // The library's own choice without measured rows.
@@ -154,21 +161,23 @@ class Tuner {
                                  .turns = kTurns,
                                  .report = files_.samples + "." + std::to_string(getpid()) + ".json"};
     // The cores of other hosts may be anywhere.
-    auto report = launcher_.empty() ? run_in_place(run_options, machine_) : run_perf_tool(run_options);
-    for (uint32_t i = 1; report && report->has_moved && i < kTries; ++i)
-      report = run_in_place(run_options, machine_);
+    const auto report = launcher_.empty()
+                            ? run_in_place(run_options, [this] { return topology::measure_line(machine_); })
+                            : run_perf_tool(run_options);
     if (!report) {
       last_failure_ = std::string(report.status().text());
-      return samples_.refuse(of);
+      samples_.refuse(of);
+      return true;
     }
-    if (report->has_moved) {
-      last_failure_ = "the host of this virtual machine moved its cores";
-      return;
+    if (report->have_moved) {
+      last_failure_ = "the cores moved during each run";
+      return false;
     }
     ranks_ = report->ranks;
     hosts_ = std::max(report->hosts, options_.emulated_hosts);
     add_rows(*report, of.collective, hosts_, samples_);
     if (samples_.rounds_of(known(of)) == 0) samples_.refuse(of);
+    return true;
   }
 
   int save() const {
@@ -201,6 +210,12 @@ class Tuner {
       return fail(kRefused, "nothing was measured. The last failure: " + last_failure_);
     std::cout << table << std::flush;
     std::cerr << "kept in " << files_.table << "\n";
+    if (left_out_ > 0) {
+      std::cerr << format(
+          "%u runs were left out, because the cores moved meanwhile; call tutti-tune again to "
+          "go on\n",
+          left_out_);
+    }
     if (done < all) {
       std::cerr << format("the time is over after %zu of %zu runs; call tutti-tune again to go on\n", done,
                           all);
@@ -217,13 +232,14 @@ class Tuner {
   std::vector<Case> runs_;
   uint32_t ranks_ = 0;
   uint32_t hosts_ = 1;
+  uint32_t left_out_ = 0;  ///< runs
   std::string last_failure_ = "none";
 };
 
 /// The samples for which one of all measurements is the nearest.
 struct NearSamples {
   Samples samples;
-  uint32_t unlike = 0;  ///< of them, those of a distance that was not measured
+  std::vector<double> unlike_ns = {};  ///< lines of those of a distance that was not measured
 };
 NearSamples samples_near(const Samples& samples, const std::vector<topology::Measurements>& all,
                          const topology::Measurements& own) {
@@ -233,7 +249,8 @@ NearSamples samples_near(const Samples& samples, const std::vector<topology::Mea
       for (const Sample& sample : size.samples) {
         if (&topology::nearest(all, sample.line_ns) != &own) continue;
         near.samples.add(of, bytes, sample, size.ran);
-        near.unlike += topology::is_same_distance(sample.line_ns, own.slices.apart_ns.value) ? 0 : 1;
+        if (!topology::is_same_distance(sample.line_ns, own.slices.apart_ns.value))
+          near.unlike_ns.push_back(static_cast<double>(sample.line_ns));
       }
     }
   }
@@ -243,6 +260,7 @@ NearSamples samples_near(const Samples& samples, const std::vector<topology::Mea
 /// Predicts with what the library knows of this machine, measurements included: each sample with those of the
 /// distance that the cores had then.
 int show_comparison(const Options& options, const Samples& samples, const topology::Graph& graph) {
+  if (samples.cases().empty()) return fail(kRefused, "there are no samples; tutti-tune measures them");
   const auto files = topology::open_files();
   const std::string folder = topology::kept_folder(process_environment());
   const topology::MachineSource source{.file = "", .folder = folder, .files = *files, .detect = [] {
@@ -267,11 +285,11 @@ int show_comparison(const Options& options, const Samples& samples, const topolo
     const auto text = compare(near.samples, *machine, how);
     if (!text) return fail(kRefused, std::string(text.status().text()));
     const auto apart_ns = static_cast<unsigned long long>(own.slices.apart_ns.value);
-    if (near.unlike > 0) {
+    if (!near.unlike_ns.empty()) {
       std::cerr << format(
-          "note: %u samples are of cores not %llu ns apart, but no nearer distance was "
-          "measured: call tutti-topo --measure then\n",
-          near.unlike, apart_ns);
+          "note: %zu samples are of cores about %.0f ns apart, but the nearest measurements of cores %llu ns "
+          "apart. Call tutti-topo --measure when the cores are there again.\n",
+          near.unlike_ns.size(), middle(near.unlike_ns), apart_ns);
     }
     std::cout << (all.size() > 1 ? format("Cores %llu ns apart:\n", apart_ns) : "") << *text << std::flush;
   }
