@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -83,6 +84,21 @@ std::string read_all(int descriptor) {
 }
 
 }  // namespace
+
+ReportFolder::ReportFolder() {
+  std::error_code failure;
+  path_ = std::filesystem::temp_directory_path(failure).string() + "/tutti-reports-XXXXXX";
+  if (failure) {
+    status_ = system_error("the folder for temporary files (TMPDIR)", failure.value());
+  } else if (mkdtemp(path_.data()) == nullptr) {
+    status_ = system_error("making a folder for reports: " + path_, errno);
+  }
+}
+
+ReportFolder::~ReportFolder() {
+  std::error_code failure;
+  if (status_) std::filesystem::remove_all(path_, failure);
+}
 
 std::string perf_tool_of(Collective collective) {
   switch (collective) {

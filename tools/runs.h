@@ -35,6 +35,22 @@ Result<Report> parse_report(std::string_view json);
 /// "all_reduce_perf". Empty: no tool measures this collective.
 std::string perf_tool_of(Collective collective);
 
+/// A folder for reports, of its own, so that a report's name is nobody else's. Goes with this.
+class ReportFolder {
+ public:
+  ReportFolder();
+  ReportFolder(const ReportFolder&) = delete;
+  ReportFolder& operator=(const ReportFolder&) = delete;
+  ~ReportFolder();
+  /// Why there is none: kSystemError.
+  const Status& status() const { return status_; }
+  std::string report() const { return path_ + "/report.json"; }
+
+ private:
+  std::string path_;
+  Status status_;
+};
+
 struct RunOptions {
   std::string folder = {};                    ///< of the perf tools
   std::vector<std::string> launcher = {};     ///< words before the tool; empty: the tool starts the processes

@@ -18,6 +18,11 @@ namespace {
 /// What noise can make of equal times (docs/measurements/predicted.md).
 constexpr double kBetterThanDefault = 1.05;
 constexpr double kWorthARow = 1.03;
+/// What is the fastest for such calls is so for longer ones.
+constexpr uint64_t kLongCall = uint64_t{1} << 20;
+/// More is a mistake in the file.
+constexpr uint32_t kRanksMax = 4096;
+constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 
 template <class T>
 bool read_number(std::string_view word, T& value) {
@@ -75,8 +80,8 @@ Result<Samples> Samples::parse(std::string_view text) {
     const bool is_default = words.size() == 7 && words[4] == kDefault;
     if (!collective || !(words.size() == 6 || is_default) || !read_number(words[1], of.ranks) ||
         !read_number(words[2], of.hosts) || !read_number(words[3], bytes) ||
-        !read_number(words[5], sample.us) || of.ranks == 0 || of.hosts == 0 || !std::isfinite(sample.us) ||
-        sample.us <= 0) {
+        !read_number(words[5], sample.us) || of.ranks < 2 || of.ranks > kRanksMax || of.hosts == 0 ||
+        of.hosts > of.ranks || bytes > kBytesMax || !std::isfinite(sample.us) || sample.us <= 0) {
       return Status(
           Code::kInvalidArgument,
           format("line %u: expected collective, ranks, hosts, bytes, algorithm, microseconds", number));
@@ -122,6 +127,12 @@ uint32_t Samples::rounds_of(const Case& of) const {
   size_t least = SIZE_MAX;
   for (const auto& [bytes, size] : found->second) least = std::min(least, size.samples.size());
   return static_cast<uint32_t>(least);
+}
+
+bool Samples::reach(const Case& of, uint64_t least, uint64_t most) const {
+  const auto found = cases_.find(of);
+  return found != cases_.end() && !found->second.empty() && found->second.begin()->first <= least &&
+         found->second.rbegin()->first >= most;
 }
 
 Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
@@ -208,7 +219,7 @@ std::string Samples::rows_of(const Case& any, bool reaches_far) const {
   for (size_t first = 0, i = 0; i < known.size(); ++i) {
     const bool is_last = i + 1 == known.size();
     if (!is_last && known[i + 1].winner == known[i].winner) continue;
-    const bool is_open = reaches_far || known[i].bytes > UINT64_MAX / 2;
+    const bool is_open = (reaches_far && known[i].bytes >= kLongCall) || known[i].bytes > UINT64_MAX / 2;
     const uint64_t longest = is_open ? UINT64_MAX : 2 * known[i].bytes;
     const uint64_t limit = is_last ? longest : limit_between(known[i], known[i + 1]);
     const ChoiceRow row{

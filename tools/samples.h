@@ -54,6 +54,8 @@ class Samples {
   void add(const Case& of, uint64_t bytes, const Sample& sample, const std::string& ran);
   /// How often each size of the case has been measured, the least of its sizes; 0: never.
   uint32_t rounds_of(const Case& of) const;
+  /// Whether some size of the case is at most `least`, and some at least `most`.
+  bool reach(const Case& of, uint64_t least, uint64_t most) const;
   /// The case cannot run: it is not measured again.
   void refuse(const Case& of) { refused_[of] = true; }
   bool is_refused(const Case& of) const { return refused_.contains(of); }
@@ -63,7 +65,7 @@ class Samples {
   /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. Where the cores were at
   /// several distances, the geometric means of the times at each of them count. A row ends where the next
   /// one's algorithm gets faster, as far as both sizes tell. `reaches_far`: the last row holds for all longer
-  /// calls, too; else up to twice the longest one measured.
+  /// calls, too, if one of 1 MiB was measured; else up to twice the longest one measured.
   std::string table(bool reaches_far = true) const;
 
  private:

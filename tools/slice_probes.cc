@@ -423,28 +423,54 @@ SliceSamples run_sides(std::array<uint32_t, 2> cores) {
   return std::move(samples[0]);
 }
 
-/// Processes on one core that all yield: nanoseconds from one to the next.
+/// Processes on one core that all yield, and count in `words[1]` and so on. They end with this, with this
+/// process, and after some seconds.
+class YieldingProcesses {
+ public:
+  YieldingProcesses(uint32_t core, uint32_t count, std::atomic<uint64_t>* words) : stop_(words[0]) {
+    constexpr uint64_t kMostNs = 5'000'000'000;
+    const pid_t parent = getpid();
+    for (uint32_t i = 0; i < count; ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        (void)run_on(core);
+        const uint64_t end_ns = now_ns() + kMostNs;
+        for (uint64_t turns = 0; stop_ == 0 && getppid() == parent && now_ns() < end_ns; ++turns) {
+          sched_yield();
+          words[1 + i] = turns;
+        }
+        _exit(0);
+      }
+      if (child > 0) children_.push_back(child);
+    }
+  }
+  YieldingProcesses(const YieldingProcesses&) = delete;
+  YieldingProcesses& operator=(const YieldingProcesses&) = delete;
+  ~YieldingProcesses() {
+    stop_ = 1;
+    for (const pid_t child : children_) {
+      int status = 0;
+      while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+  size_t count() const { return children_.size(); }
+
+ private:
+  std::atomic<uint64_t>& stop_;
+  std::vector<pid_t> children_;
+};
+
+/// Nanoseconds from one process to the next, of those that share a core and yield. Empty: they cannot be
+/// made.
 std::vector<double> measure_turns(uint32_t core) {
   constexpr uint32_t kChildren = 3;
   constexpr uint64_t kStretchNs = 10'000'000;
   const Pages page(4096);
   if (page.data() == nullptr) return {};
   auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(page.data());
-  std::atomic<uint64_t>& stop = words[0];
-  std::vector<pid_t> children;
-  for (uint32_t i = 0; i < kChildren; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      (void)run_on(core);
-      const pid_t parent = getppid();
-      for (uint64_t turns = 0; stop == 0 && getppid() == parent; ++turns) {
-        sched_yield();
-        words[1 + i] = turns;
-      }
-      _exit(0);
-    }
-    if (child > 0) children.push_back(child);
-  }
+  const YieldingProcesses processes(core, kChildren, words);
+  if (processes.count() < kChildren) return {};
   std::vector<double> samples;
   std::jthread([&] {
     (void)run_on(core);
@@ -457,12 +483,6 @@ std::vector<double> measure_turns(uint32_t core) {
       samples.push_back(static_cast<double>(now_ns() - start) / static_cast<double>(own + turns() - before));
     }
   }).join();
-  stop = 1;
-  for (const pid_t child : children) {
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
   return samples;
 }
 

@@ -4,8 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 
 #include "tools/runs.h"
 #include "topology/measurements.h"
@@ -38,36 +36,23 @@ constexpr double kRowMs = 0.3;
 constexpr uint32_t kTurns = 5;
 constexpr uint32_t kRunTimeoutS = 5;
 
-/// A folder of its own, so that a report's name is nobody else's.
-class ReportFolder {
- public:
-  ReportFolder() : path_((std::filesystem::temp_directory_path() / "tutti-trials-XXXXXX").string()) {
-    is_made_ = mkdtemp(path_.data()) != nullptr;
-  }
-  ReportFolder(const ReportFolder&) = delete;
-  ReportFolder& operator=(const ReportFolder&) = delete;
-  ~ReportFolder() {
-    std::error_code failure;
-    if (is_made_) std::filesystem::remove_all(path_, failure);
-  }
-  bool is_made() const { return is_made_; }
-  std::string report() const { return path_ + "/report.json"; }
-
- private:
-  std::string path_;
-  bool is_made_ = false;
-};
-
 struct Trial {
   const Setting* setting;
   Collective collective;
 };
 
-std::vector<Trial> all_trials() {
+/// First those of which nothing is known.
+std::vector<Trial> all_trials(const topology::CallTimes& known) {
   std::vector<Trial> trials;
   for (const Setting& setting : kSettings) {
     for (const Collective collective : kCollectives) trials.push_back({&setting, collective});
   }
+  std::stable_partition(trials.begin(), trials.end(), [&](const Trial& trial) {
+    return std::ranges::none_of(known, [&](const auto& one) {
+      return one.first.collective == trial.collective && one.first.ranks == trial.setting->processes &&
+             one.first.hosts == trial.setting->hosts;
+    });
+  });
   return trials;
 }
 
@@ -94,12 +79,12 @@ Result<Report> run(const Trial& trial, const std::string& perf_tools, const std:
 }  // namespace
 
 Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s, const LineProbe& probe_line,
-                             uint64_t line_ns) {
+                             uint64_t line_ns, const topology::CallTimes& known) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const ReportFolder folder;
-  if (!folder.is_made()) return system_error("making a folder for reports", errno);
-  std::vector<Trial> trials = all_trials();
+  TUTTI_TRY(folder.status());
+  std::vector<Trial> trials = all_trials(known);
   TriedCalls tried{.wanted_runs = trials.size()};
   double longest_s = 0;
   for (size_t i = 0; i < trials.size(); ++i) {

@@ -20,9 +20,10 @@ struct TriedCalls {
 /// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 and 4 on two emulated hosts. What
 /// does not fit into the budget is left out, and so are runs that fail, but for the first, and runs during
 /// which the cores have moved. While time is left, runs are repeated that were not at the distance of
-/// `line_ns`. Errors: those of the first run; kSystemError without a folder for reports.
+/// `line_ns`. Begins with what is not `known`. Errors: those of the first run; kSystemError without a folder
+/// for reports.
 Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s, const LineProbe& probe_line,
-                             uint64_t line_ns);
+                             uint64_t line_ns, const topology::CallTimes& known = {});
 
 /// Rows of the choice table (Samples::table) for calls of one host, as long as those that were tried:
 /// emulated hosts are unlike other hosts.

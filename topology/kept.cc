@@ -1,6 +1,7 @@
 #include "topology/kept.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,18 +24,6 @@ namespace {
 /// A graph of the most nodes has a text of 20 MB.
 constexpr size_t kBytesMax = size_t{32} << 20;
 
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::string text;
-  char buffer[1 << 16];
-  while (file.read(buffer, sizeof buffer) || file.gcount() > 0) {
-    text.append(buffer, static_cast<size_t>(file.gcount()));
-    if (text.size() > kBytesMax) return std::nullopt;
-  }
-  return text;
-}
-
 bool has_choices(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
   while (entries != nullptr) {
@@ -54,7 +43,7 @@ std::string found_path(const MachineSource& source) {
 /// Without measurements.
 Result<Graph> find_graph(const MachineSource& source) {
   const std::string path = found_path(source);
-  if (const auto text = path.empty() ? std::nullopt : read_text(path)) {
+  if (const auto text = read_text(path)) {
     // What cannot be read is detected again.
     if (auto graph = parse_graph(*text)) return graph;
   }
@@ -77,11 +66,25 @@ std::string kept_path(const std::string& folder, uint64_t machine, const char* k
   return folder + format("/%016llx.%s", static_cast<unsigned long long>(machine), kind);
 }
 
-Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine) {
+Result<std::string> read_text(const std::string& path) {
+  struct stat about = {};
+  if (stat(path.c_str(), &about) != 0) return system_error(path, errno);
+  if (!S_ISREG(about.st_mode)) return Status(Code::kInvalidArgument, path + " is no plain file");
   std::ifstream file(path, std::ios::binary);
   if (!file) return system_error(path, errno);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto measurements = parse_measurements(text);
+  std::string text;
+  char buffer[1 << 16];
+  while (file.read(buffer, sizeof buffer) || file.gcount() > 0) {
+    text.append(buffer, static_cast<size_t>(file.gcount()));
+    if (text.size() > kBytesMax) return Status(Code::kInvalidArgument, path + " is longer than 32 MiB");
+  }
+  return text;
+}
+
+Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine) {
+  const auto text = read_text(path);
+  TUTTI_TRY(text.status());
+  auto measurements = parse_measurements(*text);
   if (!measurements) {
     return Status(measurements.status().code(), path + ": " + std::string(measurements.status().text()));
   }
@@ -160,7 +163,8 @@ std::string find_tuned(const MachineSource& source) {
   if (source.folder.empty() || !has_choices(source.folder)) return {};
   const auto graph = find_graph(source);
   if (!graph) return {};
-  return read_text(kept_path(source.folder, fingerprint(*graph), "choice")).value_or("");
+  auto text = read_text(kept_path(source.folder, fingerprint(*graph), "choice"));
+  return text ? std::move(*text) : std::string();
 }
 
 }  // namespace tutti::topology

@@ -25,6 +25,9 @@ std::string kept_folder(const Environment& environment);
 /// FOLDER/FINGERPRINT.KIND. Empty if the folder is.
 std::string kept_path(const std::string& folder, uint64_t machine, const char* kind);
 
+/// A file of at most 32 MiB, whole. Errors: kSystemError; kInvalidArgument: it is longer, or no plain file.
+Result<std::string> read_text(const std::string& path);
+
 /// Errors: kSystemError if there is no such file; kInvalidArgument with the path and the line; kMismatch if
 /// the file is of another kind of machine.
 Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine);

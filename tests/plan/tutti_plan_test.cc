@@ -7,6 +7,7 @@
 
 #include "plan/text.h"
 #include "tests/plan/sample_plans.h"
+#include "tools/sizes.h"
 #include "tools/tutti_plan/report.h"
 
 namespace tutti::test {

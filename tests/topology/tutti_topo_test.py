@@ -157,6 +157,13 @@ def check_measurements():
         run("--forget", cache=cache)
         assert list(pathlib.Path(cache).rglob("*.measured")) + list(pathlib.Path(cache).rglob("*.choice")) == []
         run("--forget", status=1, cache=cache)
+        precious = pathlib.Path(cache) / "precious"
+        precious.write_text("not measurements", encoding="utf-8")
+        assert "not deleted" in run("--forget", "-o", precious, status=1, cache=cache)[1]
+        assert precious.exists()
+        output = output.split()[1]  # "# PATH"
+        pathlib.Path(output).mkdir()
+        assert "is no plain file" in run(cache=cache)[1]
 
 
 def check_refusals():

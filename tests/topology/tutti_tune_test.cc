@@ -180,10 +180,12 @@ TEST(SamplesTest, WhatIsPrintedIsReadBack) {
 }
 
 TEST(SamplesTest, WrongLinesAreNamed) {
-  for (const char* text : {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
-                           "all_reduce 0 1 8 ring 1", "all_juice 4 1 8 ring 1", "all_reduce 4 1 8 no_such 1",
-                           "all_reduce 4 1 8 default 1", "all_reduce 4 1 8 default 1 no_such", "57ns",
-                           "all_reduce 4 1 8 ring 57ns", "all_reduce 4 1 8 ring 1 xns"}) {
+  for (const char* text :
+       {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
+        "all_reduce 0 1 8 ring 1", "all_juice 4 1 8 ring 1", "all_reduce 4 1 8 no_such 1",
+        "all_reduce 4 1 8 default 1", "all_reduce 4 1 8 default 1 no_such", "57ns",
+        "all_reduce 4 1 8 ring 57ns", "all_reduce 4 1 8 ring 1 xns", "all_reduce 4294967295 1 8 ring 1",
+        "all_reduce 2 3 8 ring 1", "all_reduce 2 1 18446744073709551615 ring 1"}) {
     const auto samples = Samples::parse(std::string("# first\n") + text);
     ASSERT_FALSE(samples) << text;
     EXPECT_THAT(std::string(samples.status().text()), HasSubstr("line 2")) << text;

@@ -17,10 +17,14 @@ TUNE, PERF = map(os.path.abspath, sys.argv[1:3])
 SMALL = ["--perf", PERF, "-n", "2", "-c", "broadcast", "-b", "8", "-e", "64", "-f", "8"]
 
 
-def run(folder, *arguments):
-    done = subprocess.run([TUNE, *arguments], capture_output=True, text=True, check=False, timeout=100, cwd=folder,
+def subprocess_run(place, folder, *arguments):
+    done = subprocess.run([TUNE, *arguments], capture_output=True, text=True, check=False, timeout=100, cwd=place,
                           env={**os.environ, "TUTTI_CACHE_DIR": folder})
     return done.returncode, done.stdout, done.stderr
+
+
+def run(folder, *arguments):
+    return subprocess_run(folder, folder, *arguments)
 
 
 def check_measures_goes_on_shows_and_forgets():
@@ -73,6 +77,33 @@ def check_a_job_is_measured_through_its_launcher():
         samples = next(pathlib.Path(folder).glob("*.samples")).read_text(encoding="utf-8")
         assert "broadcast 3 1 8 direct " in samples, samples
         assert "broadcast       3" in table, table
+
+
+def check_failed_runs_are_told_and_lose_nothing():
+    """The kept folder is made; runs that fail are told, with status 1, and the kept table stays"""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = parent + "/a new/folder"
+        status, table, progress = subprocess_run(parent, folder, *SMALL, "--rounds", "1", "--budget", "40")
+        assert status == 0, progress
+        status, _, complaint = subprocess_run(parent, folder, "--perf", "/nonexistent", "-n", "2", "-c", "gather")
+        assert status == 1 and "/nonexistent/gather_perf" in complaint, complaint
+        assert table in subprocess_run(parent, folder, "--show")[1]
+        precious = pathlib.Path(parent) / "precious"
+        precious.write_text("not a table", encoding="utf-8")
+        assert subprocess_run(parent, folder, "--forget", "-o", str(precious))[0] == 1
+        assert precious.read_text(encoding="utf-8") == "not a table"
+
+
+def check_a_short_run_does_not_settle_long_calls():
+    """A later call measures sizes that an earlier one did not, and rows end near what was measured"""
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, *SMALL, "--rounds", "1", "--budget", "40")
+        samples = next(pathlib.Path(folder).glob("*.samples"))
+        assert " 4096 default " not in samples.read_text(encoding="utf-8")
+        assert "..128 " in run(folder, "--show")[1], run(folder, "--show")[1]
+        longer = [word if word != "64" else "4096" for word in SMALL]
+        status, _, progress = run(folder, *longer, "--rounds", "1", "--budget", "40")
+        assert status == 0 and " 4096 default " in samples.read_text(encoding="utf-8"), progress
 
 
 def check_wrong_arguments_are_told():

@@ -8,6 +8,7 @@
 
 #include "tools/flags.h"
 #include "tools/priced_table.h"
+#include "tools/sizes.h"
 #include "tools/tutti_plan/known_machines.h"
 #include "tools/tutti_plan/report.h"
 #include "tools/tutti_plan/timeline.h"

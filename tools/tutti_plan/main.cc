@@ -27,6 +27,7 @@
 #include "core/version_line.h"
 #include "plan/text.h"
 #include "tools/flags.h"
+#include "tools/sizes.h"
 #include "tools/tutti_plan/explain.h"
 #include "tools/tutti_plan/graph_costs.h"
 #include "tools/tutti_plan/report.h"

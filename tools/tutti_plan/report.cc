@@ -98,21 +98,6 @@ Result<std::string> price_algorithms(const Request& request, const Facts& facts,
   return text;
 }
 
-std::optional<uint64_t> parse_bytes(const std::string& text) {
-  if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
-  double value = 0;
-  // from_chars reads no locale, no sign and no hexadecimal.
-  const char* end =
-      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed).ptr;
-  constexpr std::string_view kSuffixes = "KkMmGg";
-  if (const size_t suffix = kSuffixes.find(*end); *end != '\0' && suffix != std::string_view::npos) {
-    value = std::ldexp(value, static_cast<int>(10 * (suffix / 2 + 1)));
-    ++end;
-  }
-  if (*end != '\0' || !(value < 9.2e18)) return std::nullopt;
-  return static_cast<uint64_t>(value);
-}
-
 std::optional<std::vector<uint32_t>> parse_hosts(const std::string& text, uint32_t rank_count) {
   std::vector<uint64_t> numbers;
   const char* end = text.data() + text.size();

@@ -34,9 +34,6 @@ Report report_plans(std::span<const Plan> plans, const ReportOptions& options);
 /// with only a lower bound come last. Errors: kInvalidArgument (price.h).
 Result<std::string> price_algorithms(const Request& request, const Facts& facts, const Costs& costs);
 
-/// "4096", "64K", "1.5M", "2G" (powers of 1024). nullopt for any other text, and beyond 2^63.
-std::optional<uint64_t> parse_bytes(const std::string& text);
-
 /// The host of each of `rank_count` ranks, numbered as in Facts::host_of. "2" puts the ranks on two hosts in
 /// blocks of nearly equal size; "0,0,1,1" names each rank's host. nullopt for any other text.
 std::optional<std::vector<uint32_t>> parse_hosts(const std::string& text, uint32_t rank_count);

@@ -14,6 +14,7 @@
 #include "core/version_line.h"
 #include "tools/flags.h"
 #include "tools/machine.h"
+#include "tools/sizes.h"
 #include "tools/tutti_plan/report.h"
 #include "tools/tutti_sim/plot.h"
 

@@ -150,16 +150,22 @@ Result<topology::Measurements> probe(const topology::Graph& graph) {
   }
 }
 
-/// All algorithms in short trials, for `result.calls`. The choice table that follows; empty if nothing could
-/// be tried.
-std::string try_all_calls(const topology::Graph& machine, double budget_s, topology::Measurements& result) {
+/// The calls that an earlier --measure has tried at this distance of the cores.
+topology::CallTimes known_calls(const std::string& path, uint64_t kind, uint64_t line_ns) {
+  const auto kept = topology::read_kept(path, kind);
+  if (!kept) return {};
+  const topology::Measurements& own = topology::nearest(*kept, line_ns);
+  return topology::is_same_distance(own.slices.apart_ns.value, line_ns) ? own.calls : topology::CallTimes();
+}
+
+/// All algorithms in short trials; those that are not `known` first.
+TriedCalls try_all_calls(const topology::Graph& machine, double budget_s, uint64_t line_ns,
+                         const topology::CallTimes& known) {
   const std::string perf_tools = find_perf_tools();
-  const uint64_t line_ns = result.slices.apart_ns.value;
-  const auto tried =
-      perf_tools.empty()
-          ? Result<TriedCalls>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
-          : try_calls(
-                perf_tools, budget_s, [&] { return topology::measure_line(machine); }, line_ns);
+  const LineProbe probe_line = [&] { return topology::measure_line(machine); };
+  auto tried = perf_tools.empty()
+                   ? Result<TriedCalls>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
+                   : try_calls(perf_tools, budget_s, probe_line, line_ns, known);
   if (!tried) {
     std::cerr << "note: no calls were tried: " << tried.status().text() << "\n";
     return {};
@@ -170,8 +176,7 @@ std::string try_all_calls(const topology::Graph& machine, double budget_s, topol
         "tutti-topo --measure again to add them\n",
         tried->wanted_runs - tried->good_runs, tried->wanted_runs);
   }
-  result.calls = call_times(tried->samples, line_ns);
-  return tried->samples.cases().empty() ? std::string() : table_of_one_host(tried->samples);
+  return std::move(*tried);
 }
 
 /// Into the file of `path`. Without -o the table of the trials is kept, too, unless tutti-tune has kept one.
@@ -181,10 +186,16 @@ Status measure_and_keep(const Options& options, const topology::Graph& graph, ui
   auto found = probe(graph);
   TUTTI_TRY(found.status());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const std::string table = try_all_calls(graph, kBudgetS - took.count(), *found);
+  const uint64_t line_ns = found->slices.apart_ns.value;
+  const TriedCalls tried =
+      try_all_calls(graph, kBudgetS - took.count(), line_ns, known_calls(path, kind, line_ns));
+  found->calls = call_times(tried.samples, line_ns);
   TUTTI_TRY(topology::keep(path, *found));
-  if (table.empty() || !options.output.empty() || has_tuned(kind)) return {};
-  return topology::keep_text(kept_by_tools(kind, "choice"), table);
+  const std::string choice = kept_by_tools(kind, "choice");
+  // A table of some calls must not replace one of all.
+  const bool is_better = tried.good_runs == tried.wanted_runs || access(choice.c_str(), F_OK) != 0;
+  if (tried.samples.cases().empty() || !is_better || !options.output.empty() || has_tuned(kind)) return {};
+  return topology::keep_text(choice, table_of_one_host(tried.samples));
 }
 
 /// --measure, --measured and --forget: the file of measurements of this machine.
@@ -196,6 +207,11 @@ int run_measurements(const Options& options) {
   if (path.empty())
     return fail(kBadUsage, "none of TUTTI_CACHE_DIR, XDG_CACHE_HOME and HOME is set; name a file with -o");
   if (options.forget) {
+    if (const auto kept = topology::read_kept(path, kind);
+        kept.status().code() == Code::kInvalidArgument && !options.output.empty()) {
+      return fail(kRefused,
+                  std::string(kept.status().text()) + ": not a file of measurements, and not deleted");
+    }
     if (options.output.empty() && !has_tuned(kind)) std::remove(kept_by_tools(kind, "choice").c_str());
     if (std::remove(path.c_str()) != 0) return fail(kRefused, std::string(system_error(path, errno).text()));
     std::cout << "deleted " << path << "\n";

@@ -20,6 +20,7 @@
 #include "tools/flags.h"
 #include "tools/runs.h"
 #include "tools/samples.h"
+#include "tools/sizes.h"
 #include "tools/tutti_tune/compare.h"
 #include "topology/detect.h"
 #include "topology/kept.h"
@@ -45,6 +46,8 @@ struct Options {
   uint32_t emulated_hosts = 1;
   std::string least_bytes = "8";
   std::string most_bytes = "16M";
+  uint64_t least = 0;  ///< least_bytes, as a number
+  uint64_t most = 0;
   uint32_t factor = 4;
   double budget_s = 120;
   uint32_t rounds = 5;
@@ -92,6 +95,7 @@ class Tuner {
   }
 
   int run() {
+    if (const Status& status = reports_.status(); !status) return fail(kBadUsage, std::string(status.text()));
     if (perf_tools_.empty()) return fail(kBadUsage, "all_reduce_perf is not found; name its folder: --perf");
     add_runs();
     if (runs_.empty()) return fail(kBadUsage, "no collective of this name can be measured");
@@ -105,7 +109,7 @@ class Tuner {
     for (uint32_t round = 0; round < options_.rounds; ++round) {
       for (const Case& of : runs_) {
         ++done;
-        if (samples_.rounds_of(known(of)) > round * kTurns || samples_.is_refused(of)) continue;
+        if (is_done(of, round) || samples_.is_refused(of)) continue;
         if (elapsed_s() + longest_s > options_.budget_s) return finish(done - 1, all);
         show_progress(of, done, all, elapsed_s());
         bool is_measured = false;
@@ -116,6 +120,7 @@ class Tuner {
           longest_s = std::max(longest_s, elapsed_s() - before_s);
         }
         left_out_ += is_measured ? 0 : 1;
+        if (worked_ == 0) continue;
         if (const int status = save(); status != 0) return status;
       }
     }
@@ -135,6 +140,13 @@ class Tuner {
         runs_.push_back({collective, processes, options_.emulated_hosts, std::string(kDefault)});
       }
     }
+  }
+
+  /// Whether the round of this case is measured, but for sizes between and beside the wanted ones.
+  bool is_done(const Case& of, uint32_t round) const {
+    const uint64_t near_most = options_.most / (uint64_t{2} * options_.factor);
+    return samples_.reach(known(of), 2 * options_.least, near_most) &&
+           samples_.rounds_of(known(of)) > round * kTurns;
   }
 
   /// As the samples know the case: a launcher's ranks and hosts are known after the first run.
@@ -159,13 +171,14 @@ class Tuner {
                                  .factor = options_.factor,
                                  .algorithms = algorithms_of(of.collective),
                                  .turns = kTurns,
-                                 .report = files_.samples + "." + std::to_string(getpid()) + ".json"};
+                                 .report = reports_.report()};
     // The cores of other hosts may be anywhere.
     const auto report = launcher_.empty()
                             ? run_in_place(run_options, [this] { return topology::measure_line(machine_); })
                             : run_perf_tool(run_options);
     if (!report) {
       last_failure_ = std::string(report.status().text());
+      ++failed_;
       samples_.refuse(of);
       return true;
     }
@@ -173,6 +186,7 @@ class Tuner {
       last_failure_ = "the cores moved during each run";
       return false;
     }
+    ++worked_;
     ranks_ = report->ranks;
     hosts_ = std::max(report->hosts, options_.emulated_hosts);
     add_rows(*report, of.collective, hosts_, samples_);
@@ -206,10 +220,11 @@ class Tuner {
   int finish(size_t done, size_t all) const {
     if (isatty(STDERR_FILENO) != 0) std::cerr << "\n";
     const std::string table = samples_.table();
-    if (table.find('\n') + 1 == table.size())
+    if (table.find('\n') + 1 == table.size() || (worked_ == 0 && failed_ + left_out_ > 0))
       return fail(kRefused, "nothing was measured. The last failure: " + last_failure_);
     std::cout << table << std::flush;
     std::cerr << "kept in " << files_.table << "\n";
+    if (failed_ > 0) std::cerr << format("%u runs failed. The last one: ", failed_) << last_failure_ << "\n";
     if (left_out_ > 0) {
       std::cerr << format(
           "%u runs were left out, because the cores moved meanwhile; call tutti-tune again to "
@@ -232,7 +247,10 @@ class Tuner {
   std::vector<Case> runs_;
   uint32_t ranks_ = 0;
   uint32_t hosts_ = 1;
-  uint32_t left_out_ = 0;  ///< runs
+  uint32_t worked_ = 0;  ///< runs of this call
+  uint32_t failed_ = 0;
+  uint32_t left_out_ = 0;
+  ReportFolder reports_;
   std::string last_failure_ = "none";
 };
 
@@ -301,14 +319,19 @@ int run(const Options& options) {
   if (!machine) return fail(kBadUsage, std::string(machine.status().text()));
   const auto files = find_files(options, machine->graph);
   if (!files) return fail(kBadUsage, std::string(files.status().text()));
-  std::ifstream file(options.show ? files->table : files->samples, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto file = topology::read_text(options.show ? files->table : files->samples);
+  const std::string text = file ? *file : std::string();
   if (options.show) {
-    if (!file) return fail(kRefused, files->table + " does not exist; tutti-tune makes it");
+    if (!file) return fail(kRefused, std::string(file.status().text()) + " (tutti-tune makes the file)");
     std::cout << "# " << files->table << "\n" << text;
     return 0;
   }
+  if (!file && file.status().code() != Code::kSystemError)
+    return fail(kRefused, std::string(file.status().text()));
   if (options.forget) {
+    const auto table = topology::read_text(files->table);
+    if (table && !ChoiceTable::parse(*table))
+      return fail(kRefused, files->table + " is no table of choices, and not deleted");
     std::remove(files->samples.c_str());
     if (std::remove(files->table.c_str()) != 0)
       return fail(kRefused, std::string(system_error(files->table, errno).text()));
@@ -350,15 +373,21 @@ int main(int argc, char** argv) {
   app.add_option("--budget", options.budget_s, "seconds")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds,
                  "starts of the processes; each measures all algorithms three times, in turns")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
   app.add_option("--perf", options.folder, "the folder of all_reduce_perf");
   app.add_option("-o,--output", options.output,
                  "the table's file (TUTTI_CHOICE_FILE names it then); default: where the library looks");
   auto* show = app.add_flag("--show", options.show, "show the kept table and its file");
-  app.add_flag("--compare", options.compare,
-               "predicted times beside the measured ones, and what choosing by price would cost");
-  app.add_flag("--points", options.details, "the same with a line for each algorithm and size");
-  app.add_flag("--forget", options.forget, "delete the kept table and samples")->excludes(show);
+  auto* compare =
+      app.add_flag("--compare", options.compare,
+                   "predicted times beside the measured ones, and what choosing by price would cost");
+  auto* points =
+      app.add_flag("--points", options.details, "the same with a line for each algorithm and size");
+  app.add_flag("--forget", options.forget, "delete the kept table and samples")
+      ->excludes(show)
+      ->excludes(compare)
+      ->excludes(points);
   app.set_version_flag("--version", tutti::version_line("tutti-tune"));
   app.footer(
       "Progress goes to standard error. Exit status: 1 if nothing can be measured, 2 for wrong arguments.");
@@ -366,6 +395,18 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
+  }
+  const auto least = tutti::tool::parse_bytes(options.least_bytes);
+  const auto most = tutti::tool::parse_bytes(options.most_bytes);
+  if (!least || !most || *least > *most)
+    return tutti::tool::fail(tutti::tool::kBadUsage,
+                             "-b and -e need sizes such as 8 and 16M, the smaller first");
+  options.least = *least;
+  options.most = *most;
+  for (const std::string& name : options.collectives) {
+    const auto collective = tutti::collective_from_name(name);
+    if (!collective || tutti::tool::perf_tool_of(*collective).empty())
+      return tutti::tool::fail(tutti::tool::kBadUsage, "no collective '" + name + "' can be measured");
   }
   if (options.emulated_hosts > 1 && options.output.empty()) {
     return tutti::tool::fail(
