@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -248,39 +249,46 @@ TEST(FallbackTest, CardsAreUsedAgainAfterAFailure) {
 // no port is up, so the driver copies; a device of two queues, over which the driver deals the streams, and
 // calls on two streams of the user's: one shares the queue of the copies.
 TEST(FallbackTest, ACopyBehindItsOwnStreamEndsTheCall) {
-  EXPECT_EQ(
-      run_world(
-          {.ranks = 2, .environment = hidden_and({{"CUDA_DEVICE_MAX_CONNECTIONS", "2"}})},
-          [](HostRank& rank) {
-            rank.meet();
-            if (rank.rank() == 0) {
-              for (const uint32_t device : {0u, 1u}) fake_verbs::set_port(device, false);
-            }
-            rank.meet();
-            auto* const buffer = rank.allocate(kBytes);
-            auto other = cuda::Stream::create(rank.context());
-            if (!rank.expect(other.is_ok(), "stream")) return;
-            const int peer = 1 - rank.rank();
-            for (const tutti_stream_t stream : {rank.stream(), tutti_stream_cuda(other->handle())}) {
-              if (rank.rank() == 0) {
-                (void)rank.api.send(buffer, kBytes, TUTTI_UINT8, peer, 0, rank.comm, stream);
-              } else {
-                (void)rank.api.recv(buffer, kBytes, TUTTI_UINT8, peer, 0, rank.comm, stream);
-              }
-              rank.expect(rank.context().driver().stream_synchronize(static_cast<CUstream>(stream.handle)) ==
-                              CUDA_SUCCESS,
-                          "the stream has failed");
-            }
-            const tutti_result_t later =
-                rank.api.all_reduce(buffer, buffer, 1, TUTTI_UINT8, TUTTI_SUM, rank.comm, TUTTI_BLOCKING);
-            rank.expect(later == TUTTI_TIMEOUT, "no error");
-            const std::string text = rank.api.last_error();
-            rank.expect(text.find("the device has fewer queues than streams") != std::string::npos, text);
-            rank.meet();
-            rank.expect_ok(rank.api.comm_abort(rank.comm), "abort");
-            rank.comm = nullptr;
-          }),
-      "");
+  std::mutex making_streams;
+  EXPECT_EQ(run_world({.ranks = 2, .environment = hidden_and({{"CUDA_DEVICE_MAX_CONNECTIONS", "2"}})},
+                      [&](HostRank& rank) {
+                        rank.meet();
+                        if (rank.rank() == 0) {
+                          for (const uint32_t device : {0u, 1u}) fake_verbs::set_port(device, false);
+                        }
+                        rank.meet();
+                        auto* const buffer = rank.allocate(kBytes);
+                        // One after the other, so that they have different queues: a stream of the peer
+                        // between them would put both on one, and the copies could have the other one.
+                        std::unique_lock lock(making_streams);
+                        auto one = cuda::Stream::create(rank.context());
+                        auto other = cuda::Stream::create(rank.context());
+                        lock.unlock();
+                        rank.meet();
+                        if (!rank.expect(one.is_ok() && other.is_ok(), "stream")) return;
+                        const int peer = 1 - rank.rank();
+                        for (const CUstream handle : {one->handle(), other->handle()}) {
+                          const tutti_stream_t stream = tutti_stream_cuda(handle);
+                          if (rank.rank() == 0) {
+                            (void)rank.api.send(buffer, kBytes, TUTTI_UINT8, peer, 0, rank.comm, stream);
+                          } else {
+                            (void)rank.api.recv(buffer, kBytes, TUTTI_UINT8, peer, 0, rank.comm, stream);
+                          }
+                          rank.expect(rank.context().driver().stream_synchronize(
+                                          static_cast<CUstream>(stream.handle)) == CUDA_SUCCESS,
+                                      "the stream has failed");
+                        }
+                        const tutti_result_t later = rank.api.all_reduce(
+                            buffer, buffer, 1, TUTTI_UINT8, TUTTI_SUM, rank.comm, TUTTI_BLOCKING);
+                        rank.expect(later == TUTTI_TIMEOUT, "no error");
+                        const std::string text = rank.api.last_error();
+                        rank.expect(
+                            text.find("the device has fewer queues than streams") != std::string::npos, text);
+                        rank.meet();
+                        rank.expect_ok(rank.api.comm_abort(rank.comm), "abort");
+                        rank.comm = nullptr;
+                      }),
+            "");
 }
 
 /// Runs a call of rank 0 that rank 1 never answers; what failed.
