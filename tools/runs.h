@@ -25,8 +25,8 @@ struct Report {
   std::vector<Row> rows;
   uint32_t ranks = 0;
   uint32_t hosts = 0;
-  uint64_t line_ns = 0;     ///< run_in_place: LineProbe's, after the run; 0: unknown
-  bool have_moved = false;  ///< run_in_place: the cores, meanwhile, so that times of two distances are mixed
+  uint64_t line_ns = 0;     ///< run_in_place: of the probe after the run; 0: unknown
+  bool have_moved = false;  ///< run_in_place: the cores moved during the run, so its times are mixed
 };
 
 /// From the JSON that the perf tools write. Errors: kInvalidArgument.
@@ -35,7 +35,7 @@ Result<Report> parse_report(std::string_view json);
 /// "all_reduce_perf". Empty: no tool measures this collective.
 std::string perf_tool_of(Collective collective);
 
-/// A folder for reports, of its own, so that a report's name is nobody else's. Goes with this.
+/// Makes a folder for reports, so that nobody else uses a report's name. Its destructor deletes the folder.
 class ReportFolder {
  public:
   ReportFolder();

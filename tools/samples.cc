@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "algorithms/choice.h"
+#include "topology/call_times.h"
 #include "topology/measurements.h"
 
 namespace tutti::tool {
@@ -18,11 +19,8 @@ namespace {
 /// What noise can make of equal times (docs/measurements/predicted.md).
 constexpr double kBetterThanDefault = 1.05;
 constexpr double kWorthARow = 1.03;
-/// What is the fastest for such calls is so for longer ones.
+/// The fastest algorithm of such calls is taken for longer ones, too.
 constexpr uint64_t kLongCall = uint64_t{1} << 20;
-/// More is a mistake in the file.
-constexpr uint32_t kRanksMax = 4096;
-constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 
 template <class T>
 bool read_number(std::string_view word, T& value) {
@@ -80,8 +78,9 @@ Result<Samples> Samples::parse(std::string_view text) {
     const bool is_default = words.size() == 7 && words[4] == kDefault;
     if (!collective || !(words.size() == 6 || is_default) || !read_number(words[1], of.ranks) ||
         !read_number(words[2], of.hosts) || !read_number(words[3], bytes) ||
-        !read_number(words[5], sample.us) || of.ranks < 2 || of.ranks > kRanksMax || of.hosts == 0 ||
-        of.hosts > of.ranks || bytes > kBytesMax || !std::isfinite(sample.us) || sample.us <= 0) {
+        !read_number(words[5], sample.us) || of.ranks < 2 || of.ranks > topology::kTriedRanksMax ||
+        of.hosts == 0 || of.hosts > of.ranks || bytes > topology::kTriedBytesMax ||
+        !std::isfinite(sample.us) || sample.us <= 0) {
       return Status(
           Code::kInvalidArgument,
           format("line %u: expected collective, ranks, hosts, bytes, algorithm, microseconds", number));

@@ -5,8 +5,6 @@
 namespace tutti::topology {
 namespace {
 
-constexpr uint64_t kRanksMax = 4096;
-constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 constexpr size_t kCallsMax = 4096;  // kinds of calls in a file
 constexpr size_t kSizesMax = 64;    // of each
 
@@ -33,7 +31,7 @@ Result<bool> take_call_line(Scanner& scanner, CallTimes& calls) {
   Scanner start = scanner;
   const auto collective = collective_from_name(scanner.word());
   if (!collective) return expected("a collective, as 'all_reduce'", start);
-  const auto ranks = scanner.number(2, kRanksMax);
+  const auto ranks = scanner.number(2, kTriedRanksMax);
   const auto hosts = ranks ? scanner.number(1, *ranks) : std::nullopt;
   if (!hosts) return expected("a number of ranks, then one of hosts", scanner);
   TriedCall call{.collective = *collective,
@@ -41,7 +39,7 @@ Result<bool> take_call_line(Scanner& scanner, CallTimes& calls) {
                  .hosts = static_cast<uint32_t>(*hosts),
                  .algorithm = std::string(scanner.word())};
   if (call.algorithm.empty()) return expected("an algorithm", scanner);
-  const auto bytes = scanner.number(1, kBytesMax);
+  const auto bytes = scanner.number(1, kTriedBytesMax);
   if (!bytes) return expected("a number of bytes", scanner);
   const auto ns = take_measured(scanner, true);
   TUTTI_TRY(ns.status());

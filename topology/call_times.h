@@ -20,6 +20,10 @@
 
 namespace tutti::topology {
 
+/// More in a file is a mistake.
+inline constexpr uint64_t kTriedRanksMax = 4096;
+inline constexpr uint64_t kTriedBytesMax = uint64_t{1} << 40;
+
 struct TriedCall {
   Collective collective = Collective::kAllReduce;
   uint32_t ranks = 0;

@@ -94,7 +94,7 @@ class ResultTrials {
     (tried_ == Stores::kString ? string_cost_ : ordinary_cost_) = cost;
     const bool strings = string_cost_ != 0 && string_cost_ * 100 < kStringPercent * ordinary_cost_ &&
                          string_cost_ * 100 < kCachedStringPercent * kUnit;
-    // Each votes only for what this trial has measured.
+    // A trial votes only for what it has measured.
     if (tried_ == Stores::kString) {
       if (ordinary_cost_ != 0) strings_.vote(strings);
       if (strings) streaming_.vote(false);

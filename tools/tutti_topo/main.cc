@@ -158,7 +158,7 @@ topology::CallTimes known_calls(const std::string& path, uint64_t kind, uint64_t
   return topology::is_same_distance(own.slices.apart_ns.value, line_ns) ? own.calls : topology::CallTimes();
 }
 
-/// All algorithms in short trials; those that are not `known` first.
+/// Tries all algorithms in short runs; those that are not `known` first.
 TriedCalls try_all_calls(const topology::Graph& machine, double budget_s, uint64_t line_ns,
                          const topology::CallTimes& known) {
   const std::string perf_tools = find_perf_tools();

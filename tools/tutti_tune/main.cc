@@ -142,7 +142,7 @@ class Tuner {
     }
   }
 
-  /// Whether the round of this case is measured, but for sizes between and beside the wanted ones.
+  /// Whether this round has measured the case, from about the least wanted size to about the longest.
   bool is_done(const Case& of, uint32_t round) const {
     const uint64_t near_most = options_.most / (uint64_t{2} * options_.factor);
     return samples_.reach(known(of), 2 * options_.least, near_most) &&
