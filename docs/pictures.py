@@ -91,7 +91,7 @@ def carriage():
     for x, title in ((190, "sender"), (400, "link"), (610, "receiver")):
         picture.text(x + 55, 48, title, anchor="middle", size=12)
     rows = [
-        ("inline", "up to 56 bytes", "flag word, data", [("sender", "link"), ("link", "receiver")]),
+        ("inline", "up to 120 bytes", "flag word, data", [("sender", "link"), ("link", "receiver")]),
         ("slot", "longer messages", "flag word; slot", [("sender", "link"), ("link", "receiver")]),
         ("reference", "memory that both reach", "flag word: address", [("sender", "receiver")]),
         ("pull", "from 2 MiB on, if faster", "flag word: address", [("sender", "receiver")]),

@@ -31,7 +31,7 @@ namespace {
 
 using topology::SliceWork;
 
-constexpr std::array<uint32_t, 10> kSizes = {8, 56, 64, 128, 512, 1024, 2048, 4096, 8192, 16384};
+constexpr std::array<uint32_t, 10> kSizes = {8, 56, kInlineBytes, 128, 512, 1024, 2048, 4096, 8192, 16384};
 constexpr RingShape kRing{.slots = 128, .slot_bytes = 16384, .passed_slots = PassedSlots::kMost};
 constexpr size_t kArenaBytes = size_t{64} << 20;  // of each core: together beyond the caches
 constexpr uint32_t kBatchBytes = 131072;

@@ -1,10 +1,11 @@
 // Ring: the memory of a link, declared once for host and device.
 //
-// A message has a cell of one cache line: a flag word and 56 bytes for a small payload. A larger payload lies
-// in the slot of the same number, or in a wide slot, or travels as a reference. The flag word holds the
-// message's number, a signature of the call and the payload's size, which the reader knows beforehand. So one
-// compare shows that the message has arrived, and the first message reveals a call that does not match. The
-// reader returns slots through a counter in its own cache line.
+// A message has a cell of two adjacent cache lines, which caches often fetch together: a flag word and 120
+// bytes for a small payload. A larger payload lies in the slot of the same number, or in a wide slot, or
+// travels as a reference. The flag word holds the message's number, a signature of the call and the payload's
+// size, which the reader knows beforehand. So one compare shows that the message has arrived, and the first
+// message reveals a call that does not match. The reader returns slots through a counter in its own cache
+// line.
 //
 // The words are plain, for kernels. Host threads access them through core/shared_word.h, kernels through
 // engine/cuda/device.h.
@@ -19,7 +20,7 @@
 namespace tutti {
 
 inline constexpr size_t kLineBytes = 64;
-inline constexpr uint32_t kInlineBytes = 56;
+inline constexpr uint32_t kInlineBytes = 120;
 
 enum class Carriage : uint8_t {
   kInline = 0,
@@ -35,11 +36,11 @@ struct PulledRun {
   uint64_t bytes;
 };
 
-struct alignas(kLineBytes) Cell {
+struct alignas(2 * kLineBytes) Cell {
   uint64_t word;
   std::byte payload[kInlineBytes];
 };
-static_assert(sizeof(Cell) == kLineBytes);
+static_assert(sizeof(Cell) == 2 * kLineBytes);
 
 /// A counter alone in its cache line.
 struct alignas(kLineBytes) Credit {
@@ -119,7 +120,11 @@ struct RingShape {
   size_t passed_offset() const {
     return header_bytes() + size_t{slots} * slot_bytes + size_t{wide_slots} * kWideSlotBytes;
   }
-  size_t ring_bytes() const { return passed_offset() + size_t{passed_slots} * slot_bytes; }
+  /// A multiple of a cell.
+  size_t ring_bytes() const {
+    const size_t end = passed_offset() + size_t{passed_slots} * slot_bytes;
+    return (end + sizeof(Cell) - 1) / sizeof(Cell) * sizeof(Cell);
+  }
 };
 
 }  // namespace tutti

@@ -27,7 +27,7 @@ class Way {
   bool write(size_t bytes) {
     if (!send_.can_write() || !send_.references_returned()) return false;
     if (refers_) {
-      send_.commit_reference(0, bytes, source_.data(), Carriage::kReference);
+      send_.commit_reference(0, bytes, source_.data());
     } else {
       std::memcpy(send_.span(bytes), source_.data(), bytes);
       send_.commit(0, bytes);
@@ -58,7 +58,7 @@ void register_all() {
     bool refers;
   };
   for (const Carried& carried :
-       {Carried{"inline/8", 8, false}, Carried{"inline/56", 56, false}, Carried{"slot/64", 64, false},
+       {Carried{"inline/8", 8, false}, Carried{"inline/120", 120, false}, Carried{"slot/128", 128, false},
         Carried{"slot/4096", 4096, false}, Carried{"slot/16384", 16384, false},
         Carried{"reference/4096", 4096, true}, Carried{"reference/16384", 16384, true}}) {
     add(std::string(carried.name) + "/threads:1", 10'000, [=](benchmark::State& state) {

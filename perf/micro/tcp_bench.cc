@@ -158,7 +158,7 @@ class ConnectionEnds {
     while (written_ < bytes && side.send.can_write()) {
       const size_t part = std::min<size_t>(bytes - written_, kShape.slot_bytes);
       if (way_.by_reference && part > kInlineBytes) {
-        side.send.commit_reference(0, part, write_bytes_.data() + written_, Carriage::kReference);
+        side.send.commit_reference(0, part, write_bytes_.data() + written_);
       } else {
         std::memcpy(side.send.span(part), write_bytes_.data() + written_, part);
         side.send.commit(0, part);

@@ -47,7 +47,7 @@ class LinkLayout {
     return zeroed_bytes() + number(owner, reader, ring) * slots_bytes(shape_.slots);
   }
   /// The writer's mailbox in each rank's memory.
-  size_t mailbox_at(uint32_t writer) const { return cells_end() + size_t{writer} * cuda::kMailboxBytes; }
+  size_t mailbox_at(uint32_t writer) const { return cells_end() + size_t{writer} * kMailboxStride; }
   size_t zeroed_bytes() const { return aligned(multicast_cells_at(0) + multicast_cells_bytes()); }
   size_t bytes() const { return zeroed_bytes() + ring_count() * slots_bytes(shape_.slots); }
 
@@ -69,7 +69,11 @@ class LinkLayout {
 
  private:
   static constexpr size_t kStartBytes = 4096;  ///< with the ExposedBuffer
-  static size_t header_bytes(uint32_t slots) { return slots * sizeof(Cell) + sizeof(Credit); }
+  /// A multiple of a cell, because cells lie behind the mailboxes.
+  static constexpr size_t kMailboxStride =
+      (cuda::kMailboxBytes + sizeof(Cell) - 1) / sizeof(Cell) * sizeof(Cell);
+  /// The credit takes the place of a cell, so that the next ring's cells are aligned.
+  static size_t header_bytes(uint32_t slots) { return (slots + size_t{1}) * sizeof(Cell); }
   static size_t aligned(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
   size_t ring_count() const { return size_t{rings()} * (ranks_ - 1); }
   size_t number(uint32_t owner, uint32_t reader, uint32_t ring) const {

@@ -9,6 +9,7 @@
 #include "tests/support/pairwise.h"
 #include "tests/support/scope.h"
 #include "tests/support/values.h"
+#include "transports/ring.h"
 
 namespace tutti::test {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
 constexpr int kCountClasses = 11;
 constexpr int kMaxThreads = 3;
 
-/// Around every boundary of the transport: the inline limit (56 bytes), a slot, all slots of a link, many
+/// Around every boundary of the transport: the inline limit, a slot, all slots of a link, many
 /// rounds.
 uint64_t count_of(int count_class, tutti_type_t type) {
   const uint64_t element = tutti_type_bytes(type);
@@ -29,8 +30,8 @@ uint64_t count_of(int count_class, tutti_type_t type) {
     case 0: return 0;
     case 1: return 1;
     case 2: return 3;
-    case 3: return 56 / element;
-    case 4: return 56 / element + 1;
+    case 3: return kInlineBytes / element;
+    case 4: return kInlineBytes / element + 1;
     case 5: return slot - 1;
     case 6: return slot;
     case 7: return slot + 1;

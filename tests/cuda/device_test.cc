@@ -20,6 +20,7 @@
 #include "tests/support/scope.h"
 #include "tests/support/scratch.h"
 #include "tests/support/values.h"
+#include "transports/ring.h"
 
 namespace tutti::test {
 namespace {
@@ -34,7 +35,7 @@ uint64_t count_of(int count_class, tutti_type_t type) {
   switch (count_class) {
     case 0: return 0;
     case 1: return 1;
-    case 2: return 56 / element + 1;
+    case 2: return kInlineBytes / element + 1;
     case 3: return 1000;
     case 4: return 16'385 / element + 1;
     default: return 40'003 / element;

@@ -19,6 +19,7 @@
 #include "tests/cuda/driver/control.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/scope.h"
+#include "transports/ring.h"
 
 namespace tutti::test {
 namespace {
@@ -83,7 +84,7 @@ uint64_t count_of(int count_class, tutti_type_t type) {
   switch (count_class) {
     case 0: return 0;
     case 1: return 1;
-    case 2: return 56 / element + 1;
+    case 2: return kInlineBytes / element + 1;
     case 3: return 1000;
     default: return 70'003 / element;
   }

@@ -243,8 +243,9 @@ TEST_P(LinkTest, TheSlowestReaderHoldsThePublishedRing) {
 
 // Cells of the wrapping case have been written by numbers just below, as in a link's life.
 INSTANTIATE_TEST_SUITE_P(Shapes, LinkTest,
-                         testing::Values(Case{1, 64, 0}, Case{2, 128, 0}, Case{16, 4096, 0}, Case{128, 64, 0},
-                                         Case{16, 256, (1u << 24) - 300}, Case{2, 64, (1u << 25) - 3}),
+                         testing::Values(Case{1, 128, 0}, Case{2, 256, 0}, Case{16, 4096, 0},
+                                         Case{128, 128, 0}, Case{16, 256, (1u << 24) - 300},
+                                         Case{2, 128, (1u << 25) - 3}),
                          [](const auto& tested) {
                            return std::to_string(tested.param.slots) + "_slots_of_" +
                                   std::to_string(tested.param.slot_bytes) + "_from_" +

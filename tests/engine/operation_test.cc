@@ -59,7 +59,7 @@ TEST(OperationTest, TheShortPathAndRoundsOfSlicesGiveTheSameResult) {
     const std::string name(algorithm.name);
     for (const uint32_t ranks : {2u, 4u, 5u, 8u}) {
       const RunSpec whole = make_spec(algorithm.collective, name.c_str(), ranks, 1000, {16, 16384});
-      RunSpec cut = make_spec(algorithm.collective, name.c_str(), ranks, 1000, {4, 64});
+      RunSpec cut = make_spec(algorithm.collective, name.c_str(), ranks, 1000, {4, 128});
       cut.facts = whole.facts;  // the same plans
       if (!algorithm.supports(whole.request, whole.facts)) continue;
       if (algorithm.make(whole.request, whole.facts, 0).slots_needed > 2) continue;
@@ -120,7 +120,7 @@ TEST(OperationTest, AnOperationCanBeRunAgainAndAgain) {
 }
 
 TEST(OperationTest, ACallOfAnotherSignatureIsAMismatchOnBothPaths) {
-  for (const Shape& shape : {Shape{16, 4096}, Shape{4, 64}}) {
+  for (const Shape& shape : {Shape{16, 4096}, Shape{4, 128}}) {
     const RunSpec spec = make_spec(Collective::kAllReduce, "recursive_doubling", 2, 1000, shape);
     RawNetwork network({.slots = shape.slots, .slot_bytes = shape.slot_bytes});
     RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};

@@ -16,14 +16,11 @@ namespace tutti::test {
 /// Zeroed memory for one ring.
 class RingMemory {
  public:
-  explicit RingMemory(const RingShape& shape) : lines_(shape.ring_bytes() / kLineBytes) {}
-  std::byte* bytes() { return lines_[0].bytes; }
+  explicit RingMemory(const RingShape& shape) : memory_(shape.ring_bytes() / sizeof(Cell)) {}
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(memory_.data()); }
 
  private:
-  struct alignas(kLineBytes) Line {
-    std::byte bytes[kLineBytes] = {};
-  };
-  std::vector<Line> lines_;
+  std::vector<Cell> memory_;
 };
 
 /// Moves both ends of a ring to a message number, as if `number` messages had gone through it. For tests of

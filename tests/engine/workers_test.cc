@@ -15,7 +15,7 @@
 namespace tutti::test {
 namespace {
 
-constexpr RingShape kRing{.slots = 4, .slot_bytes = 64};
+constexpr RingShape kRing{.slots = 4, .slot_bytes = 128};
 constexpr size_t kBytes = 1000;  // more than the slots of a link
 constexpr uint64_t kSeed = 77;
 

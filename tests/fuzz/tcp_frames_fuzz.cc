@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr tutti::RingShape kShape{.slots = 4, .slot_bytes = 128};
+constexpr tutti::RingShape kShape{.slots = 4, .slot_bytes = 256};
 constexpr size_t kChannels = 2;
 
 struct Rings {
@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
     channels.push_back(
         {.outgoing = ring.outgoing.bytes(), .incoming = ring.incoming.bytes(), .offer = &ring.offer});
   }
-  rings[0].offer = {.first = 1, .address = target.data(), .bytes = target.size(), .slice_bytes = 100};
+  rings[0].offer = {.first = 1, .address = target.data(), .bytes = target.size(), .slice_bytes = 200};
   std::vector<std::unique_ptr<tutti::tcp::Stream>> owners;
   tutti::test::ScriptedStream* streams[2];
   for (auto& stream : streams) {

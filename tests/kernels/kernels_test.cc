@@ -65,7 +65,7 @@ Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t s
   if (c.world.multicast && reduces(algorithm.collective)) make_collectable(c, random());
   c.refers = random() % 2 == 0;
   c.stripes = pick(1u, 1u, 3u);
-  c.world.shape = {.slots = pick(1u, 2u, 4u, 8u, 32u), .slot_bytes = pick(64u, 256u, 4096u)};
+  c.world.shape = {.slots = pick(1u, 2u, 4u, 8u, 32u), .slot_bytes = pick(128u, 256u, 4096u)};
   if (bytes > 3000) c.world.shape.slot_bytes = 1024;  // not thousands of slices
   c.slots_per_slice = std::min(pick(1u, 2u, 4u), c.world.shape.slots);
   c.world.threads = kFew ? pick(2u, 4u, 20u) : pick(2u, 5u, 17u, 17u, 33u);  // to 3 scouts

@@ -467,7 +467,7 @@ TEST(LaunchTest, MessagesOfRandomGroupsArrive) {
   constexpr uint32_t kRanks = 3;
   for (uint64_t seed = 1; seed <= (kFew ? 4 : 100); ++seed) {
     std::mt19937_64 random(seed);
-    const uint32_t slot_bytes = 64u << random() % 4;
+    const uint32_t slot_bytes = 128u << random() % 4;
     World world({.ranks = kRanks,
                  .shape = {.slots = 8, .slot_bytes = slot_bytes},
                  .threads = random() % 2 == 0 ? 4u : 20u,

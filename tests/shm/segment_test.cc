@@ -25,7 +25,7 @@ TEST(SegmentShapeTest, RingsLieApartAndInsideTheSegment) {
     for (uint32_t channel = 0; channel < shape.channels; ++channel) {
       for (uint32_t reader = 0; reader < ranks; ++reader) {
         EXPECT_EQ(shape.peer_offset(channel, reader), end);
-        EXPECT_EQ(end % kLineBytes, 0u);
+        EXPECT_EQ(end % sizeof(Cell), 0u);
         end += shape.peer_ring().ring_bytes();
       }
     }
@@ -33,7 +33,7 @@ TEST(SegmentShapeTest, RingsLieApartAndInsideTheSegment) {
     for (uint32_t channel = 0; channel < shape.short_channels; ++channel) {
       for (uint32_t reader = 0; reader < ranks; ++reader) {
         EXPECT_EQ(shape.short_offset(channel, reader), end);
-        EXPECT_EQ(end % kLineBytes, 0u);
+        EXPECT_EQ(end % sizeof(Cell), 0u);
         end += shape.short_ring().ring_bytes();
       }
     }
@@ -74,7 +74,7 @@ TEST(AlertTest, LongTextsAreCut) {
 /// A ring in ordinary memory.
 class Ring {
  public:
-  explicit Ring(const RingShape& shape) : shape_(shape), memory_(shape.ring_bytes() / sizeof(Cell) + 1) {}
+  explicit Ring(const RingShape& shape) : shape_(shape), memory_(shape.ring_bytes() / sizeof(Cell)) {}
   SendLink sender() { return SendLink::at(start(), shape_); }
   RecvLink receiver(uint32_t reader) { return RecvLink::at(start(), shape_, reader); }
 
@@ -126,7 +126,7 @@ TEST(RingTest, APublishedRingWaitsForItsSlowestReader) {
 TEST(RingTest, CarriesDataBetweenThreads) {
   constexpr uint64_t kMessages = 20'000;
   Ring ring({.slots = 4, .slot_bytes = 4096, .readers = 1});
-  const auto bytes_of = [](uint64_t number) { return number % 3 == 0 ? uint64_t{8} : uint64_t{72}; };
+  const auto bytes_of = [](uint64_t number) { return number % 3 == 0 ? uint64_t{8} : uint64_t{136}; };
   std::thread writer([&] {
     SendLink send = ring.sender();
     for (uint64_t number = 0; number < kMessages; ++number) {

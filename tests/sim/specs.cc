@@ -51,7 +51,7 @@ void draw_type(SimRandom& random, Request& request) {
 
 void draw_links(SimRandom& random, SimOptions& sim) {
   sim.slots = 2u << random.below(4);
-  sim.slot_bytes = 64u << random.below(3);
+  sim.slot_bytes = 128u << random.below(3);
   // Half of the runs have links that can wrap the 24-bit number; every cell has been written by then.
   sim.first_number = random.one_in(2) ? (1u << 24) - 2 * sim.slots - random.below(8) : 0;
   sim.turn_ticks = 1 + static_cast<uint32_t>(random.below(30));

@@ -9,11 +9,12 @@
 #include <string>
 
 #include "tests/tcp/alone.h"
+#include "transports/ring.h"
 
 namespace tutti::test {
 namespace {
 
-constexpr size_t kSizes[] = {8, 0, 100, 100, 100, 56, 57, 300};
+constexpr size_t kSizes[] = {8, 0, 200, 200, 200, kInlineBytes, kInlineBytes + 1, 300};
 
 /// What a connection sends for messages of kSizes on channel 0, and where each frame and each message ends.
 struct Recording {

@@ -20,7 +20,7 @@ uint64_t SimRandom::next() {
 }
 
 void SimNetwork::FreeRing::operator()(std::byte* ring) const {
-  ::operator delete[](ring, std::align_val_t{kLineBytes});
+  ::operator delete[](ring, std::align_val_t{alignof(Cell)});
 }
 
 SimNetwork::SimNetwork(const SimOptions& options)
@@ -34,7 +34,7 @@ RingShape SimNetwork::shape(uint32_t readers) const {
 
 SimNetwork::Ring SimNetwork::make_ring(uint32_t readers) const {
   const size_t bytes = shape(readers).ring_bytes();
-  Ring ring(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kLineBytes})));
+  Ring ring(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{alignof(Cell)})));
   std::memset(ring.get(), 0, bytes);
   return ring;
 }
