@@ -70,6 +70,13 @@ std::vector<std::string> command(const RunOptions& options) {
   return words;
 }
 
+/// The end of a text, from the beginning of a word on.
+std::string last_words(const std::string& text) {
+  if (text.size() <= kLastWords) return text;
+  const size_t cut = text.find_first_of(" \n", text.size() - kLastWords);
+  return text.substr(cut == std::string::npos ? text.size() - kLastWords : cut + 1);
+}
+
 /// What the child writes, until it closes its output.
 std::string read_all(int descriptor) {
   std::string text;
@@ -79,7 +86,7 @@ std::string read_all(int descriptor) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return text;
     text.append(buffer, static_cast<size_t>(n));
-    if (text.size() > 2 * kLastWords) text.erase(0, text.size() - kLastWords);
+    if (text.size() > 4 * kLastWords) text.erase(0, text.size() - 2 * kLastWords);
   }
 }
 
@@ -181,10 +188,8 @@ Result<Report> run_perf_tool(const RunOptions& options) {
   std::ifstream file(options.report, std::ios::binary);
   const std::string json{std::istreambuf_iterator<char>(file), {}};
   std::remove(options.report.c_str());
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    return Status(Code::kUnsupported,
-                  words_of_child.substr(words_of_child.size() - std::min(words_of_child.size(), kLastWords)));
-  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return Status(Code::kUnsupported, last_words(words_of_child));
   return parse_report(json);
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "tools/runs.h"
+#include "tools/sizes.h"
 #include "topology/measurements.h"
 
 namespace tutti::tool {
@@ -23,7 +24,7 @@ struct Setting {
 /// What most jobs of a host need comes first. Short calls of 2 ranks take times that jump from one size to
 /// the next. There is no time for longer calls.
 constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2},   {2, 1, "8K", "2M", 4},  {4, 1, "8", "512K", 4},
-                                 {8, 1, "8", "256K", 8}, {2, 2, "8", "256K", 8}, {4, 2, "8", "256K", 32}};
+                                 {8, 1, "8", "256K", 8}, {2, 2, "8", "256K", 8}, {4, 2, "8", "256K", 8}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
@@ -48,9 +49,13 @@ std::vector<Trial> all_trials(const topology::CallTimes& known) {
     for (const Collective collective : kCollectives) trials.push_back({&setting, collective});
   }
   std::stable_partition(trials.begin(), trials.end(), [&](const Trial& trial) {
+    const auto& [ranks, hosts, least, most, factor] = *trial.setting;
+    // Sizes are rounded to whole blocks.
+    const std::pair sizes(*parse_bytes(least) / 2, *parse_bytes(most));
     return std::ranges::none_of(known, [&](const auto& one) {
-      return one.first.collective == trial.collective && one.first.ranks == trial.setting->processes &&
-             one.first.hosts == trial.setting->hosts;
+      const auto size = one.second.lower_bound(sizes.first);
+      return one.first.collective == trial.collective && one.first.ranks == ranks &&
+             one.first.hosts == hosts && size != one.second.end() && size->first <= sizes.second;
     });
   });
   return trials;

@@ -103,7 +103,7 @@ Status keep(const std::string& path, const Measurements& measurements) {
   for (const Measurements& one : former ? *former : std::vector<Measurements>()) {
     const uint64_t own_ns = one.slices.apart_ns.value;
     if ((own_ns == 0) == (apart_ns == 0) && is_same_distance(own_ns, apart_ns)) {
-      all.front().calls.insert(one.calls.begin(), one.calls.end());
+      for (const auto& [call, sizes] : one.calls) all.front().calls[call].insert(sizes.begin(), sizes.end());
     } else if (all.size() < kDistancesMax) {
       all.push_back(one);
     }
@@ -125,6 +125,15 @@ Status keep_text(const std::string& path, const std::string& text) {
     std::remove(fresh.c_str());
     return system_error(path, error);
   }
+  return {};
+}
+
+Status check_can_keep(const std::string& path) {
+  if (std::error_code failure; std::filesystem::is_directory(path, failure))
+    return system_error(path, EISDIR);
+  const std::string trial = path + ".trial-" + std::to_string(getpid());
+  TUTTI_TRY(keep_text(trial, ""));
+  std::remove(trial.c_str());
   return {};
 }
 

@@ -304,6 +304,15 @@ std::vector<uint32_t> first_two_cores(const Graph& graph) {
   return cores;
 }
 
+Status check_cores(const Graph& graph) {
+  const size_t all = graph.of_kind(NodeKind::kCore).size();
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) > 1 || all < 2) return {};
+  return Status(Code::kUnsupported,
+                format("this process may use only one of the machine's %zu cores (taskset?)", all));
+}
+
 uint64_t measure_line(const Graph& graph) {
   const std::vector<uint32_t> cores = first_two_cores(graph);
   uint64_t line_ns = 0;

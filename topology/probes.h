@@ -18,8 +18,12 @@ struct ProbeOptions {
 /// there are no two.
 std::vector<uint32_t> first_two_cores(const Graph& graph);
 
-/// A cache line between these, one way, now, in nanoseconds: where the host has placed them. Takes about 1
-/// ms, at most 0.2 s. 0: there are no two, one was taken away, or no thread can be made.
+/// Errors: kUnsupported if this process may use only one of several cores: what it measures must not stand
+/// for the machine.
+Status check_cores(const Graph& graph);
+
+/// A cache line between the first two, one way, now, in nanoseconds: where the host has placed them. Takes
+/// about 1 ms, at most 0.2 s. 0: there are no two, one was taken away, or no thread can be made.
 uint64_t measure_line(const Graph& graph);
 
 /// Measures what the graph's cores can do. Cores that this process may not use are left out. Errors:

@@ -3,10 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "topology/describe.h"
 #include "topology/text.h"
@@ -89,6 +91,23 @@ TEST_F(KeptMachineTest, MeasurementsReplaceAssumptions) {
   for (auto& curve : measurements.slices.curves) curve = {{8, {10, Origin::kMeasured}}};
   ASSERT_TRUE(keep(kept_path(folder_ + "/tutti", measurements.machine, "measured"), measurements));
   EXPECT_EQ(find_machine(source())->graph.slices(), measurements.slices);
+}
+
+// Goal: a call that was tried at other sizes before keeps these times.
+TEST_F(KeptMachineTest, TriedCallsAreMergedBySize) {
+  const std::string path = kept_path(folder_, 5, "measured");
+  const TriedCall call{.collective = Collective::kAllGather, .ranks = 4, .algorithm = "ring"};
+  Measurements measurements;
+  measurements.machine = 5;
+  measurements.calls[call] = {{8, {100, Origin::kMeasured}}, {64, {200, Origin::kMeasured}}};
+  ASSERT_TRUE(keep(path, measurements));
+  measurements.calls[call] = {{64, {300, Origin::kMeasured}}, {512, {400, Origin::kMeasured}}};
+  ASSERT_TRUE(keep(path, measurements));
+  const auto kept = read_kept(path, 5);
+  ASSERT_TRUE(kept);
+  std::map<uint64_t, uint64_t> ns;
+  for (const auto& [bytes, time] : kept->front().calls.at(call)) ns[bytes] = time.value;
+  EXPECT_EQ(ns, (std::map<uint64_t, uint64_t>{{8, 100}, {64, 300}, {512, 400}}));
 }
 
 TEST_F(KeptMachineTest, AUsersFileComesFirst) {

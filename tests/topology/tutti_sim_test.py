@@ -81,6 +81,10 @@ def check_refusals():
     assert "no range of bytes" in run("all_reduce", DGX, "-b", "1M", "-e", "1K", status=2)[1]
     assert "is not a collective" in run("all_reuce", DGX, status=2)[1]
     run("all_reduce", status=2)
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([PROGRAM, "all_reduce", DGX], stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                              timeout=60)
+    assert done.returncode == 2 and "cannot write the output" in done.stderr, done.stderr
 
 
 if __name__ == "__main__":

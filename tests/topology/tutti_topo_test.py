@@ -166,6 +166,19 @@ def check_measurements():
         assert "is no plain file" in run(cache=cache)[1]
 
 
+def check_what_cannot_be_measured_is_told_before_it_is_tried():
+    """One core must not speak for several, and numbers need a file"""
+    cores = sorted(os.sched_getaffinity(0))
+    if run("-f", "topo")[0].count("\ncore ") > 1:
+        os.sched_setaffinity(0, cores[:1])
+        try:
+            assert "only one of" in run("--measure", status=1)[1]
+        finally:
+            os.sched_setaffinity(0, cores)
+    _, reason = run("--measure", status=1, cache="/dev/null")
+    assert "/dev/null" in reason and "left out" not in reason, reason
+
+
 def check_refusals():
     """Wrong files end with status 1 and the line, wrong arguments with status 2"""
     with tempfile.TemporaryDirectory() as folder:

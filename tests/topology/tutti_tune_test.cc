@@ -13,6 +13,7 @@
 #include "tools/runs.h"
 #include "tools/samples.h"
 #include "tools/trials.h"
+#include "tools/tutti_tune/compare.h"
 
 namespace tutti::tool {
 namespace {
@@ -260,6 +261,26 @@ TEST(RunsTest, CallTimesAreOfOneDistance) {
   const auto& times = calls.begin()->second;
   ASSERT_EQ(times.size(), 1u);
   EXPECT_EQ(times.at(8).value, 2000u);
+}
+
+// Goal: algorithms of one plan are one program, so a choice among them costs nothing. Method: of two ranks,
+// ring and recursive doubling are one plan of all_gather; the table takes the one that was slower by chance.
+TEST(CompareTest, EqualPlansAreOneCandidate) {
+  Samples samples;
+  for (const auto& [name, us] : {std::pair("ring", 12.0), {"recursive_doubling", 10.0}, {"direct", 30.0}}) {
+    for (int i = 0; i < 12; ++i) samples.add({Collective::kAllGather, 2, 1, name}, 1024, {us}, name);
+  }
+  auto machine = Machine::load("", "2 cores");
+  ASSERT_TRUE(machine) << machine.status().text();
+  const auto choices = [&](const std::string& name) {
+    auto kept = ChoiceTable::parse("all_gather 2 * any " + name);
+    EXPECT_TRUE(kept) << kept.status().text();
+    const auto text = compare(samples, *machine, {.kept = std::move(*kept)});
+    EXPECT_TRUE(text) << text.status().text();
+    return text ? text->substr(text->rfind("| all |")) : std::string();
+  };
+  EXPECT_THAT(choices("ring"), HasSubstr(" 100 % | 1.00 |\n"));
+  EXPECT_THAT(choices("direct"), HasSubstr(" 0 % | 2.50 |\n"));
 }
 
 }  // namespace

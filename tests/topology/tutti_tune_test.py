@@ -111,6 +111,9 @@ def check_wrong_arguments_are_told():
     with tempfile.TemporaryDirectory() as folder:
         assert run(folder, "-c", "no_such", "--perf", PERF)[0] == 2
         assert run(folder, "-n", "1")[0] == 2
+        assert run(folder, "--budget", "nan")[0] == 2
+        status, _, complaint = run(folder, *SMALL, "-o", "/dev/null/table")
+        assert status == 2 and "/dev/null/table" in complaint and ", run " not in complaint, complaint
         status, _, complaint = run(folder, "--perf", "/nonexistent", "-n", "2", "-c", "broadcast", "--budget", "5")
         assert status == 1 and "nothing was measured" in complaint, complaint
 

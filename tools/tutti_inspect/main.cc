@@ -109,5 +109,5 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::cout << *report;
-  return 0;
+  return tutti::tool::end_output("tutti-inspect", 0);
 }

@@ -303,8 +303,8 @@ int run_table(int argc, char** argv) {
     if (ranks.empty()) ranks.push_back(machine->rank_count());
     const auto table = priced_table(*machine, ranks);
     if (!table) return fail(kRefused, std::string(table.status().text()));
-    std::cout << *table << std::flush;
-    return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+    std::cout << *table;
+    return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadUsage;
   } catch (const std::exception& error) {

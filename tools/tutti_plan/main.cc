@@ -10,7 +10,6 @@
 //   tutti-plan --file my.plan                      exit status 1 and the reason if the plan is wrong
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -65,18 +64,6 @@ struct Options {
 int fail(int status, const std::string& text) {
   std::cerr << "tutti-plan: " << text << "\n";
   return status;
-}
-
-/// Not CLI11's PositiveNumber: it accepts NaN, and its message prints an upper bound of 309 digits.
-CLI::Validator number(bool may_be_zero) {
-  const std::string rule = may_be_zero ? "a number from 0 on" : "a number above 0";
-  const auto check = [=](std::string& text) {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    const bool is_number = end != text.c_str() && *end == '\0' && std::isfinite(value);
-    return is_number && (may_be_zero ? value >= 0 : value > 0) ? std::string() : text + " is not " + rule;
-  };
-  return CLI::Validator(check, may_be_zero ? "NONNEGATIVE" : "POSITIVE");
 }
 
 void declare_request(CLI::App& app, Options& options) {
@@ -340,8 +327,10 @@ int run(const CLI::App& app, Options& options) {
 }  // namespace tutti::tool
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "explain") return tutti::tool::run_explain(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "table") return tutti::tool::run_table(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "explain")
+    return tutti::tool::end_output("tutti-plan", tutti::tool::run_explain(argc - 1, argv + 1));
+  if (argc > 1 && std::string_view(argv[1]) == "table")
+    return tutti::tool::end_output("tutti-plan", tutti::tool::run_table(argc - 1, argv + 1));
   CLI::App app("Shows, proves and prices the plan of a collective, or plans read from a file.");
   tutti::tool::name_mistakes(app, "tutti-plan");
   tutti::tool::Options options;
@@ -352,7 +341,7 @@ int main(int argc, char** argv) {
   tutti::tool::declare_sizes_and_costs(app, options);
   try {
     app.parse(argc, argv);
-    return tutti::tool::run(app, options);
+    return tutti::tool::end_output("tutti-plan", tutti::tool::run(app, options));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
   } catch (const std::exception& error) {

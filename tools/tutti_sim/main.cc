@@ -200,7 +200,7 @@ int main(int argc, char** argv) {
   app.footer("Exit status: 1 if the machine or the request is refused, 2 for wrong arguments.");
   try {
     app.parse(argc, argv);
-    return tutti::tool::run(options);
+    return tutti::tool::end_output("tutti-sim", tutti::tool::run(options));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
   } catch (const std::exception& error) {

@@ -182,6 +182,8 @@ TriedCalls try_all_calls(const topology::Graph& machine, double budget_s, uint64
 /// Into the file of `path`. Without -o the table of the trials is kept, too, unless tutti-tune has kept one.
 Status measure_and_keep(const Options& options, const topology::Graph& graph, uint64_t kind,
                         const std::string& path) {
+  TUTTI_TRY(topology::check_can_keep(path));
+  TUTTI_TRY(topology::check_cores(graph));
   const auto start = std::chrono::steady_clock::now();
   auto found = probe(graph);
   TUTTI_TRY(found.status());
@@ -224,8 +226,8 @@ int run_measurements(const Options& options) {
   const auto kept = topology::read_kept(path, kind);
   if (!kept)
     return fail(kRefused, std::string(kept.status().text()) + " (tutti-topo --measure makes the file)");
-  std::cout << "# " << path << "\n" << topology::print_measurements(*kept) << std::flush;
-  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+  std::cout << "# " << path << "\n" << topology::print_measurements(*kept);
+  return 0;
 }
 
 Result<std::string> shown(const Options& options, const Imported& machine) {
@@ -255,14 +257,14 @@ int write_table(const Options& options) {
                 << " | | | | | | |\n";
     }
   }
-  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+  return 0;
 }
 
 /// To the file that -o names, or to standard output.
 int write_text(const Options& options, const std::string& text) {
   if (options.output.empty()) {
-    std::cout << text << std::flush;
-    return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+    std::cout << text;
+    return 0;
   }
   std::ofstream file(options.output, std::ios::binary);
   file << text << std::flush;
@@ -342,7 +344,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
   }
   try {
-    return tutti::tool::run(options);
+    return tutti::tool::end_output("tutti-topo", tutti::tool::run(options));
   } catch (const std::exception& error) {
     return tutti::tool::fail(tutti::tool::kBadUsage, error.what());
   }

@@ -71,18 +71,28 @@ std::string row(const std::string& name, const Score& score) {
          columns(score.by_price) + columns(score.by_table) + columns(score.by_kept) + "\n";
 }
 
-/// Samples of one size, by algorithm.
-using Times = std::map<std::string, std::vector<double>>;
+/// Samples of one size, each case's by themselves in the order of their measurement.
+using Series = std::vector<std::vector<double>>;
+/// By algorithm.
+using Times = std::map<std::string, Series>;
 
 /// The middle of the samples of every second start of the processes, from the first or the second one on. Of
 /// one start: of every second sample.
-double half_us(const std::vector<double>& samples, size_t first) {
-  const size_t in_a_row = samples.size() > kLeastSamples ? kLeastSamples : 1;
+double half_us(const Series& series, size_t first) {
   std::vector<double> half;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    if (samples.size() == 1 || i / in_a_row % 2 == first) half.push_back(samples[i]);
+  for (const std::vector<double>& samples : series) {
+    const size_t in_a_row = samples.size() > kLeastSamples ? kLeastSamples : 1;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      if (samples.size() == 1 || i / in_a_row % 2 == first) half.push_back(samples[i]);
+    }
   }
   return middle(std::move(half));
+}
+
+double middle_us(const Series& series) {
+  std::vector<double> all;
+  for (const std::vector<double>& samples : series) all.insert(all.end(), samples.begin(), samples.end());
+  return middle(std::move(all));
 }
 
 /// How much longer the algorithm takes than the fastest one. One half of the samples says which is the
@@ -96,6 +106,48 @@ double cost_of(const std::string& algorithm, const Times& times) {
     cost *= half_us(times.at(algorithm), 1 - half) / half_us(fastest->second, 1 - half);
   }
   return std::sqrt(cost);
+}
+
+/// What a rank does. Blocks that do not fit into one round of the slots are cut by the slots that the plan
+/// needs.
+struct Work {
+  uint32_t chunks_per_block;
+  uint32_t slots_needed;
+  std::vector<Lane> lanes;
+
+  friend bool operator==(const Work&, const Work&) = default;
+};
+
+std::vector<Work> work_of(const Algorithm& algorithm, const Request& request, const Facts& facts) {
+  constexpr uint64_t kOneRound = 65536;
+  std::vector<Work> work;
+  for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
+    Plan plan = algorithm.make(request, facts, rank);
+    const uint32_t slots_needed = request.block_bytes <= kOneRound ? 0 : plan.slots_needed;
+    work.push_back({plan.chunks_per_block, slots_needed, std::move(plan.lanes)});
+  }
+  return work;
+}
+
+/// For each algorithm that was measured the first one that makes the same plan: of two ranks, five algorithms
+/// of all_gather make one. Their times differ by chance only. Of more ranks, some algorithms run on shorter
+/// rings (comm/host_executor.cc), so none is taken for another one.
+std::map<std::string, std::string> equal_algorithms(const Times& times, const Request& request,
+                                                    const Facts& facts) {
+  std::map<std::string, std::string> first_of;
+  std::vector<std::pair<std::string, std::vector<Work>>> known;
+  for (const auto& [name, series] : times) {
+    const Algorithm* algorithm = find_algorithm(request.collective, name);
+    if (request.rank_count > 2 || algorithm == nullptr || !algorithm->supports(request, facts)) {
+      first_of[name] = name;
+      continue;
+    }
+    std::vector<Work> work = work_of(*algorithm, request, facts);
+    const auto equal = std::ranges::find(known, work, &decltype(known)::value_type::second);
+    first_of[name] = equal == known.end() ? name : equal->first;
+    if (equal == known.end()) known.emplace_back(name, std::move(work));
+  }
+  return first_of;
 }
 
 class Comparison {
@@ -134,7 +186,7 @@ class Comparison {
         continue;
       for (const auto& [bytes, size] : sizes) {
         // The library's choice is one of them, too.
-        auto& samples = measured[bytes][size.ran];
+        auto& samples = measured[bytes][size.ran].emplace_back();
         for (const Sample& sample : size.samples) samples.push_back(sample.us);
       }
     }
@@ -151,7 +203,7 @@ class Comparison {
     for (const Candidate& candidate : *candidates) {
       const auto time = times.find(std::string(candidate.way.algorithm->name));
       if (time == times.end() || candidate.simulation.is_lower_bound) continue;
-      add_point(group, bytes, candidate, middle(time->second), score);
+      add_point(group, bytes, candidate, middle_us(time->second), score);
     }
     const Facts facts = machine_.facts(group.ranks, group.hosts);
     const Algorithm* by_table = ChoiceTable::built_in().choose(request, facts);
@@ -160,9 +212,15 @@ class Comparison {
                                     PricedMachine{.routes = machine_.routes(),
                                                   .costs = machine_.costs(group.ranks, group.hosts)})
                        .first->second;
+    const auto first_of = equal_algorithms(times, request, facts);
+    Times of_plans;
+    for (const auto& [name, series] : times) {
+      Series& all = of_plans[first_of.at(name)];
+      all.insert(all.end(), series.begin(), series.end());
+    }
     const auto add = [&](Choices& choices, const Algorithm* algorithm) {
-      if (times.contains(std::string(algorithm->name)))
-        choices.add(cost_of(std::string(algorithm->name), times));
+      if (const auto first = first_of.find(std::string(algorithm->name)); first != first_of.end())
+        choices.add(cost_of(first->second, of_plans));
     };
     add(score.by_table, by_table);
     add(score.by_price, prices.choose(request, facts, {by_table}).way.algorithm);

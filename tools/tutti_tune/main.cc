@@ -95,8 +95,11 @@ class Tuner {
   }
 
   int run() {
-    if (const Status& status = reports_.status(); !status) return fail(kBadUsage, std::string(status.text()));
     if (perf_tools_.empty()) return fail(kBadUsage, "all_reduce_perf is not found; name its folder: --perf");
+    for (const Status& status : {reports_.status(), topology::check_can_keep(files_.table)})
+      if (!status) return fail(kBadUsage, std::string(status.text()));
+    if (const Status cores = topology::check_cores(machine_); launcher_.empty() && !cores)
+      return fail(kRefused, std::string(cores.text()));
     add_runs();
     if (runs_.empty()) return fail(kBadUsage, "no collective of this name can be measured");
     const auto start = Clock::now();
@@ -356,10 +359,8 @@ int main(int argc, char** argv) {
   auto* processes = app.add_option("-n,--procs", options.processes, "processes of this machine: 2,4,8")
                         ->delimiter(',')
                         ->check(CLI::Range(2, 4096));
-  app.add_option("-c,--collectives", options.collectives, "all_reduce,broadcast,...; default: all")
-      ->delimiter(',');
-  app.add_option("-l,--launch", options.launch,
-                 "measure a job: the words before the program, \"mpirun -n 32\"")
+  app.add_option("-c,--collectives", options.collectives, "default: all")->delimiter(',');
+  app.add_option("-l,--launch", options.launch, "for a job: the words before the program, \"mpirun -n 32\"")
       ->excludes(processes);
   app.add_option("--emulate-hosts", options.emulated_hosts,
                  "the processes are on so many emulated hosts, which talk by TCP on this machine")
@@ -370,7 +371,9 @@ int main(int argc, char** argv) {
   app.add_option("-f,--stepfactor", options.factor, "between sizes")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
-  app.add_option("--budget", options.budget_s, "seconds")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--budget", options.budget_s, "seconds")
+      ->capture_default_str()
+      ->check(tutti::tool::number(false));
   app.add_option("--rounds", options.rounds,
                  "starts of the processes; each measures all algorithms three times, in turns")
       ->capture_default_str()
@@ -414,7 +417,7 @@ int main(int argc, char** argv) {
         "--emulate-hosts needs -o FILE: jobs on several machines must not find this table");
   }
   try {
-    return tutti::tool::run(options);
+    return tutti::tool::end_output("tutti-tune", tutti::tool::run(options));
   } catch (const std::exception& error) {
     return tutti::tool::fail(tutti::tool::kBadUsage, error.what());
   }
