@@ -49,13 +49,13 @@ std::vector<Trial> all_trials(const topology::CallTimes& known) {
     for (const Collective collective : kCollectives) trials.push_back({&setting, collective});
   }
   std::stable_partition(trials.begin(), trials.end(), [&](const Trial& trial) {
-    const auto& [ranks, hosts, least, most, factor] = *trial.setting;
-    // Sizes are rounded to whole blocks.
-    const std::pair sizes(*parse_bytes(least) / 2, *parse_bytes(most));
+    const Setting& setting = *trial.setting;
+    const uint64_t least = *parse_bytes(setting.least_bytes) / 2;  // sizes are rounded to whole blocks
+    const uint64_t most = *parse_bytes(setting.most_bytes);
     return std::ranges::none_of(known, [&](const auto& one) {
-      const auto size = one.second.lower_bound(sizes.first);
-      return one.first.collective == trial.collective && one.first.ranks == ranks &&
-             one.first.hosts == hosts && size != one.second.end() && size->first <= sizes.second;
+      const auto size = one.second.lower_bound(least);
+      return one.first.collective == trial.collective && one.first.ranks == setting.processes &&
+             one.first.hosts == setting.hosts && size != one.second.end() && size->first <= most;
     });
   });
   return trials;
