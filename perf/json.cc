@@ -69,6 +69,7 @@ Json measurement_json(const Options& options, const Measurement& measurement) {
   json["alg_bw"] = measurement.algorithm_gbs;
   json["bus_bw"] = measurement.bus_gbs;
   json["nwrong"] = measurement.wrong ? Json(*measurement.wrong) : Json(nullptr);
+  if (measurement.line_ns) json["line_ns"] = *measurement.line_ns;
   return json;
 }
 

@@ -16,6 +16,7 @@
 #include "perf/agree.h"
 #include "perf/buffers.h"
 #include "perf/collective.h"
+#include "perf/line_probe.h"
 #include "perf/options.h"
 #include "perf/report.h"
 #include "perf/site.h"
@@ -37,6 +38,7 @@ struct ThreadContext {
   const Agreement& agreement;
   std::span<const Seat> seats;
   size_t footprint_bytes;
+  LineProbe* line;  ///< null: none
 };
 
 /// A case for one rank, and its operator in the C API.

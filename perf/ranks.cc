@@ -175,6 +175,7 @@ class ThreadRun {
 
  private:
   Status begin();
+  Status find_cores();
   Status limit_sizes();
   Status make_buffers();
   Status run_subject(const Subject& subject);
@@ -193,6 +194,7 @@ class ThreadRun {
   const ThreadTask& task_;
   LocalRanks& ranks_;
   Agreement agreement_;
+  std::unique_ptr<LineProbe> line_ = {};  ///< null: the cores of the ranks are not known
   std::vector<uint64_t> sizes_;
   std::vector<Subject> subjects_ = list_subjects(task_.options, task_.test, task_.rank_count);
   int sharing_ = 1;  ///< ranks that share this thread's cache and memory: the ranks of the device, or all
@@ -249,6 +251,7 @@ Status ThreadRun::begin() {
                                                  [&](const RankInfo& one) { return one.same_device(own); })));
   }
   footprint_bytes_ = ring_footprint(task_.options, first_site().facts().cache_bytes, sharing_);
+  TUTTI_TRY(find_cores());
   std::optional<Floors> floors;
   if (task_.options.floors) {
     // Nothing else uses the device meanwhile.
@@ -264,6 +267,16 @@ Status ThreadRun::begin() {
   const size_t rows = subjects_.size() * sizes_.size() * static_cast<size_t>(task_.options.cycles) *
                       std::max<size_t>(1, task_.options.algorithms.size());
   return task_.reporter->begin(*infos, rows, floors);
+}
+
+Status ThreadRun::find_cores() {
+  const Options& options = task_.options;
+  if (!options.bind || options.processes < 2 || options.ranks_per_process() > 1 || summary_.on_devices)
+    return Status::ok();
+  auto line = LineProbe::make(agreement_, task_.first_rank);
+  TUTTI_TRY(line.status());
+  line_ = std::move(*line);
+  return Status::ok();
 }
 
 /// Drops sizes whose buffers do not fit in the memory of every host or device.
@@ -356,7 +369,8 @@ Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
                               .test = task_.test,
                               .agreement = agreement_,
                               .seats = team.seats,
-                              .footprint_bytes = footprint_bytes_};
+                              .footprint_bytes = footprint_bytes_,
+                              .line = line_.get()};
   ++row_number_;
   std::vector<SeatCase> cases;
   for (size_t index = 0; index < ranks_.size(); ++index)

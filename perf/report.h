@@ -1,6 +1,7 @@
 // The results of a run, as plain data. The table prints them and the JSON file keeps them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@ struct Measurement {
   int iterations = 0;
   /// With -I: for each iteration the largest time of any rank, in microseconds.
   std::vector<double> iteration_us = {};
+  /// With a LineProbe: what it found after the measurement before this one, and after this one.
+  std::optional<std::array<uint64_t, 2>> line_ns = {};
   int skipped_iterations = 0;  ///< that `statistics` leaves out
   /// With -I and several processes: the same for the ranks of each process.
   std::vector<std::vector<double>> process_iteration_us = {};

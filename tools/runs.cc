@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -90,6 +91,19 @@ std::string read_all(int descriptor) {
   }
 }
 
+Row row_of(const nlohmann::json& json) {
+  const auto& measured = json.at("out_of_place");
+  Row row{.bytes = json.at("size").get<uint64_t>(),
+          .microseconds = measured.at("time").get<double>(),
+          .algorithm = json.at("algorithm").get<std::string>(),
+          .wanted = json.value("wanted", "")};
+  if (!measured.contains("line_ns")) return row;
+  const auto [before_ns, after_ns] = measured.at("line_ns").get<std::pair<uint64_t, uint64_t>>();
+  row.have_moved = before_ns == 0 || after_ns == 0 || !topology::is_same_distance(before_ns, after_ns);
+  row.line_ns = row.have_moved ? 0 : after_ns;
+  return row;
+}
+
 }  // namespace
 
 ReportFolder::ReportFolder() {
@@ -144,23 +158,22 @@ Result<Report> parse_report(std::string_view json) {
     for (const auto& device : document.at("config").at("devices"))
       hosts.insert(device.at("hostname").get<std::string>());
     report.hosts = static_cast<uint32_t>(hosts.size());
-    for (const auto& row : document.at("results")) {
-      report.rows.push_back({.bytes = row.at("size").get<uint64_t>(),
-                             .microseconds = row.at("out_of_place").at("time").get<double>(),
-                             .algorithm = row.at("algorithm").get<std::string>(),
-                             .wanted = row.value("wanted", "")});
-    }
+    for (const auto& row : document.at("results")) report.rows.push_back(row_of(row));
     return report;
   } catch (const nlohmann::json::exception& error) {
     return Status(Code::kInvalidArgument, std::string("the report of a run: ") + error.what());
   }
 }
 
+bool have_moved(const Report& report) {
+  return 2 * std::ranges::count_if(report.rows, &Row::have_moved) > std::ssize(report.rows);
+}
+
 void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples) {
   for (const Row& row : report.rows) {
-    if (row.bytes > 0 && row.microseconds > 0)
-      samples.add({collective, report.ranks, hosts, row.wanted}, row.bytes,
-                  {row.microseconds, report.line_ns}, row.algorithm);
+    if (row.bytes > 0 && row.microseconds > 0 && !row.have_moved)
+      samples.add({collective, report.ranks, hosts, row.wanted}, row.bytes, {row.microseconds, row.line_ns},
+                  row.algorithm);
   }
 }
 
@@ -191,16 +204,6 @@ Result<Report> run_perf_tool(const RunOptions& options) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return Status(Code::kUnsupported, last_words(words_of_child));
   return parse_report(json);
-}
-
-Result<Report> run_in_place(const RunOptions& options, const LineProbe& probe_line) {
-  const uint64_t before_ns = probe_line();
-  auto report = run_perf_tool(options);
-  TUTTI_TRY(report.status());
-  const uint64_t after_ns = probe_line();
-  report->have_moved = !topology::is_same_distance(before_ns, after_ns);
-  report->line_ns = before_ns == 0 ? 0 : after_ns;
-  return report;
 }
 
 }  // namespace tutti::tool

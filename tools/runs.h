@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,14 +18,14 @@ struct Row {
   double microseconds = 0;
   std::string algorithm;    ///< that ran
   std::string wanted = {};  ///< of RunOptions::algorithms
+  uint64_t line_ns = 0;     ///< what a cache line took between the cores then; 0: unknown
+  bool have_moved = false;  ///< the cores moved meanwhile, so the time is mixed
 };
 
 struct Report {
   std::vector<Row> rows;
   uint32_t ranks = 0;
   uint32_t hosts = 0;
-  uint64_t line_ns = 0;     ///< run_in_place: of the probe after the run; 0: unknown
-  bool have_moved = false;  ///< run_in_place: the cores moved during the run, so its times are mixed
 };
 
 /// From the JSON that the perf tools write. Errors: kInvalidArgument.
@@ -75,18 +74,14 @@ std::vector<std::string> algorithms_of(Collective collective);
 /// The folder of the perf tools: that of this program, or perf/ beside it; empty: neither has them.
 std::string find_perf_tools();
 
-/// Adds the rows of a run, on so many hosts.
+/// Whether the cores moved during most rows.
+bool have_moved(const Report& report);
+
+/// Adds the rows of a run, on so many hosts, but for those during which the cores moved.
 void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples);
 
 /// Runs the tool to its end and reads its report. Errors: kUnsupported with the tool's last words if it
 /// failed; kSystemError.
 Result<Report> run_perf_tool(const RunOptions& options);
-
-/// What a cache line takes between the cores of this machine now, in nanoseconds; 0: unknown.
-using LineProbe = std::function<uint64_t()>;
-
-/// As run_perf_tool, on this machine. The host of a virtual machine may move its cores: looks before and
-/// after where they are.
-Result<Report> run_in_place(const RunOptions& options, const LineProbe& probe_line);
 
 }  // namespace tutti::tool

@@ -33,21 +33,6 @@ bool is_alike(const Case& a, const Case& b) {
   return std::tuple(a.collective, a.ranks, a.hosts) == std::tuple(b.collective, b.ranks, b.hosts);
 }
 
-/// The least line of each distance. Unknown ones are a distance of their own.
-std::vector<uint64_t> distances_of(const std::set<uint64_t>& lines) {
-  std::vector<uint64_t> distances;
-  for (const uint64_t line : lines) {
-    if (distances.empty() || distances.back() == 0 || !topology::is_same_distance(distances.back(), line))
-      distances.push_back(line);
-  }
-  return distances;
-}
-
-/// One of `distances`.
-uint64_t distance_at(const std::vector<uint64_t>& distances, uint64_t line_ns) {
-  return *std::prev(std::ranges::upper_bound(distances, line_ns));
-}
-
 }  // namespace
 
 double middle(std::vector<double> values) {
@@ -146,24 +131,29 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
     for (const Sample& sample : size->second.samples) lines.insert(sample.line_ns);
     if (of.algorithm == kDefault) times.by_default = size->second.ran;
   }
-  const std::vector<uint64_t> distances = distances_of(lines);
-  std::set<uint64_t> all_measured;
+  const std::vector<uint64_t> distances = topology::distances_of(lines);
+  std::map<uint64_t, size_t> measured;                        // algorithms at each distance
   std::map<std::string, std::map<uint64_t, double>> middles;  // by algorithm and distance
   for (const auto& [algorithm, samples] : all) {
     std::map<uint64_t, std::vector<double>> us;
-    for (const Sample& sample : samples) us[distance_at(distances, sample.line_ns)].push_back(sample.us);
+    for (const Sample& sample : samples)
+      us[topology::distance_at(distances, sample.line_ns)].push_back(sample.us);
     for (auto& [distance, own] : us) {
       if (own.size() < kLeastSamples) continue;
       middles[algorithm][distance] = middle(std::move(own));
-      all_measured.insert(distance);
+      ++measured[distance];
     }
   }
+  // Distances at which few algorithms were measured do not count. Nor do algorithms without samples at one
+  // that counts: where all take longer, they would seem faster.
+  size_t most = 0;
+  for (const auto& [distance, count] : measured) most = std::max(most, count);
+  std::erase_if(measured, [&](const auto& one) { return 2 * one.second < most; });
   for (const auto& [algorithm, own] : middles) {
-    // One without samples at some distance, where all take longer, would seem faster.
-    if (own.size() != all_measured.size()) continue;
+    if (!std::ranges::all_of(measured, [&](const auto& one) { return own.contains(one.first); })) continue;
     double log_sum = 0;
-    for (const auto& [distance, us] : own) log_sum += std::log(us);
-    times.us[algorithm] = std::exp(log_sum / static_cast<double>(own.size()));
+    for (const auto& [distance, count] : measured) log_sum += std::log(own.at(distance));
+    times.us[algorithm] = std::exp(log_sum / static_cast<double>(measured.size()));
   }
   return times;
 }

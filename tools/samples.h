@@ -63,9 +63,10 @@ class Samples {
   /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
   /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
   /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. Where the cores were at
-  /// several distances, the geometric means of the times at each of them count. A row ends where the next
-  /// one's algorithm gets faster, as far as both sizes tell. `reaches_far`: the last row holds for all longer
-  /// calls, too, if one of 1 MiB was measured; else up to twice the longest one measured.
+  /// several distances, the geometric means of the times at each of them count, but for distances at which
+  /// few algorithms were measured. A row ends where the next one's algorithm gets faster, as far as both
+  /// sizes tell. `reaches_far`: the last row holds for all longer calls, too, if one of 1 MiB was measured;
+  /// else up to twice the longest one measured.
   std::string table(bool reaches_far = true) const;
 
  private:

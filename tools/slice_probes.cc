@@ -10,9 +10,13 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/cache_hints.h"
@@ -22,6 +26,7 @@
 #include "reduce/reduce.h"
 #include "tools/meeting.h"
 #include "tools/socket_probes.h"
+#include "topology/line.h"
 #include "topology/probes.h"
 #include "transports/link.h"
 #include "tutti/tutti.h"
@@ -36,6 +41,7 @@ constexpr RingShape kRing{.slots = 128, .slot_bytes = 16384, .passed_slots = Pas
 constexpr size_t kArenaBytes = size_t{64} << 20;  // of each core: together beyond the caches
 constexpr uint32_t kBatchBytes = 131072;
 constexpr uint32_t kRounds = 32;
+constexpr uint32_t kLeastRounds = 8;  // of these, at one distance
 constexpr uint32_t kTrialRounds = 8;
 constexpr uint32_t kTrips = 16;
 /// Messages of 32 KiB, from which on the library tries both stores for results, are cut into such slices.
@@ -104,9 +110,18 @@ struct StoresBySize {
   std::map<uint32_t, OfSize> sizes;
 };
 
+/// By what a cache line took between the cores then, in nanoseconds.
+using SamplesByLine = std::map<uint64_t, SliceSamples>;
+
+void add_samples(const SliceSamples& from, SliceSamples& to) {
+  for (const auto& [key, values] : from) to[key].insert(to[key].end(), values.begin(), values.end());
+}
+
 /// What two cores share.
 struct Shared {
   Meeting meeting;
+  topology::LinePair lines;
+  uint64_t line_ns = 0;  ///< of the latest probe of the lines
   StoresBySize stores;
 };
 
@@ -134,7 +149,7 @@ class Side {
     send_.passed = receive_.passed = &passed_;
   }
 
-  SliceSamples run() {
+  SamplesByLine run() {
     for (uint32_t round = 0; round < kTrialRounds; ++round) {
       for (const uint32_t bytes : kSizes) {
         if (bytes >= StoreTrials::kLeastBytes && !try_stores(bytes)) return {};
@@ -142,11 +157,11 @@ class Side {
     }
     for (uint32_t round = 0; round <= kRounds; ++round) {
       for (const uint32_t bytes : kSizes) {
-        if (!measure(bytes)) return {};
+        if (!measure(bytes) || !keep_samples()) return {};
       }
-      if (round == 0) samples_.clear();  // the first touches of rings and pages
+      if (round == 0) kept_.clear();  // the first touches of rings and pages
     }
-    return std::move(samples_);
+    return std::move(kept_);
   }
 
  private:
@@ -173,6 +188,23 @@ class Side {
     in_memory(bytes);
     pass_own(bytes);
     return exchange(bytes) && exchange_memory(bytes) && ping_pong(bytes) && stream(bytes);
+  }
+
+  /// Those since the last time, unless the cores have moved since then.
+  bool keep_samples() {
+    constexpr topology::LineTrips kLineTrips{
+        .count = 32, .stretch = 8, .patience = std::chrono::milliseconds(10)};
+    ++line_probes_;
+    if (is_first())
+      shared_.line_ns = static_cast<uint64_t>(std::ceil(send_line(shared_.lines, line_probes_, kLineTrips)));
+    else
+      (void)answer_line(shared_.lines, line_probes_, kLineTrips);
+    if (!meet()) return false;
+    const uint64_t before_ns = std::exchange(line_ns_, shared_.line_ns);
+    if (before_ns > 0 && line_ns_ > 0 && topology::is_same_distance(before_ns, line_ns_))
+      add_samples(samples_, kept_[line_ns_]);
+    samples_.clear();
+    return true;
   }
 
   template <class Work>
@@ -391,11 +423,14 @@ class Side {
   alignas(kLineBytes) std::array<std::byte, 16384> near_ = {};
   alignas(kLineBytes) std::array<std::byte, 16384> other_ = {};
   alignas(kLineBytes) std::array<std::byte, 16384> third_ = {};
-  SliceSamples samples_;
+  SliceSamples samples_;  ///< since the latest probe of the lines
+  SamplesByLine kept_;
+  uint64_t line_ns_ = 0;
+  uint32_t line_probes_ = 0;
 };
 
 /// Both cores' samples.
-SliceSamples run_sides(std::array<uint32_t, 2> cores) {
+SamplesByLine run_sides(std::array<uint32_t, 2> cores) {
   const size_t ring = kRing.ring_bytes();
   const Pages rings(4 * ring);
   const std::array<Pages, 2> arenas = {Pages(kArenaBytes), Pages(kArenaBytes)};
@@ -404,7 +439,7 @@ SliceSamples run_sides(std::array<uint32_t, 2> cores) {
   for (const uint32_t bytes : kSizes) {
     if (bytes >= StoreTrials::kLeastBytes) shared.stores.sizes[bytes];
   }
-  std::array<SliceSamples, 2> samples;
+  std::array<SamplesByLine, 2> samples;
   std::vector<std::jthread> threads;
   for (uint32_t i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
@@ -418,8 +453,7 @@ SliceSamples run_sides(std::array<uint32_t, 2> cores) {
   }
   threads.clear();
   if (shared.meeting.gave_up()) return {};
-  for (const auto& [key, values] : samples[1])
-    samples[0][key].insert(samples[0][key].end(), values.begin(), values.end());
+  for (const auto& [line_ns, of_line] : samples[1]) add_samples(of_line, samples[0][line_ns]);
   return std::move(samples[0]);
 }
 
@@ -504,30 +538,79 @@ std::vector<double> measure_calls() {
   return samples;
 }
 
+/// What was measured at one distance.
+struct AtDistance {
+  std::vector<double> lines_ns = {};
+  SliceSamples samples = {};
+
+  /// How often all sizes were measured.
+  size_t rounds() const {
+    size_t least = SIZE_MAX;
+    for (const uint32_t bytes : kSizes) {
+      const auto one = samples.find({SliceWork::kPass, bytes});
+      least = std::min(least, one == samples.end() ? 0 : one->second.size());
+    }
+    return least;
+  }
+};
+
+/// Those that were measured often enough, the most common one first. If none was: all as one.
+std::vector<AtDistance> by_distance(const SamplesByLine& by_line) {
+  std::set<uint64_t> lines;
+  for (const auto& [line_ns, samples] : by_line) lines.insert(line_ns);
+  const std::vector<uint64_t> distances = topology::distances_of(lines);
+  std::map<uint64_t, AtDistance> found;
+  AtDistance all;
+  for (const auto& [line_ns, samples] : by_line) {
+    for (AtDistance* one : {&found[topology::distance_at(distances, line_ns)], &all}) {
+      one->lines_ns.push_back(static_cast<double>(line_ns));
+      add_samples(samples, one->samples);
+    }
+  }
+  std::vector<AtDistance> often;
+  for (auto& [distance, one] : found) {
+    if (one.rounds() >= kLeastRounds) often.push_back(std::move(one));
+  }
+  if (often.empty()) return {std::move(all)};
+  std::ranges::stable_sort(often, std::ranges::greater(), &AtDistance::rounds);
+  return often;
+}
+
+void add_curves(const SliceSamples& of_all, topology::SliceCosts& slices) {
+  for (const auto& [key, samples] : of_all) {
+    slices.curves[static_cast<size_t>(key.first)].push_back(
+        {.bytes = key.second, .ns = topology::middle_of(samples)});
+  }
+}
+
 }  // namespace
 
-Status measure_slices(const topology::Graph& graph, topology::Measurements& result) {
+Result<std::vector<topology::Measurements>> measure_slices(const topology::Graph& graph,
+                                                           const topology::Measurements& common) {
+  std::vector<topology::Measurements> all;
   const std::vector<uint32_t> cores = topology::first_two_cores(graph);
-  if (cores.empty()) return {};
-  return contained([&]() -> Status {
-    result.slices.turn_ns = topology::middle_of(measure_turns(cores[0]));
-    result.slices.call_ns = topology::middle_of(measure_calls());
-    for (const topology::PairLatency& pair : result.pairs) {
-      if (std::minmax(pair.core_a, pair.core_b) == std::minmax(cores[0], cores[1]))
-        result.slices.apart_ns = pair.latency_ns;
-    }
-    const auto add = [&](const SliceSamples& of_all) {
-      for (const auto& [key, samples] : of_all) {
-        result.slices.curves[static_cast<size_t>(key.first)].push_back(
-            {.bytes = key.second, .ns = topology::middle_of(samples)});
-      }
-    };
-    add(run_sides({cores[0], cores[1]}));
+  if (cores.empty()) return std::vector{common};
+  const Status status = contained([&]() -> Status {
+    const topology::Fact turn_ns = topology::middle_of(measure_turns(cores[0]));
+    const topology::Fact call_ns = topology::middle_of(measure_calls());
     const auto sockets = measure_sockets({cores[0], cores[1]});
     TUTTI_TRY(sockets.status());
-    add(*sockets);
+    for (const AtDistance& one : by_distance(run_sides({cores[0], cores[1]}))) {
+      topology::Measurements& own = all.emplace_back(common);
+      own.slices.turn_ns = turn_ns;
+      own.slices.call_ns = call_ns;
+      for (topology::PairLatency& pair : own.pairs) {
+        if (std::minmax(pair.core_a, pair.core_b) != std::minmax(cores[0], cores[1])) continue;
+        if (!one.lines_ns.empty()) pair.latency_ns = topology::middle_of(one.lines_ns);
+        own.slices.apart_ns = pair.latency_ns;
+      }
+      add_curves(one.samples, own.slices);
+      add_curves(*sockets, own.slices);
+    }
     return {};
   });
+  if (!status) return status;
+  return all;
 }
 
 }  // namespace tutti::tool

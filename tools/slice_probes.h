@@ -2,14 +2,18 @@
 // links and kernels. No probe is a collective.
 #pragma once
 
+#include <vector>
+
 #include "core/result.h"
 #include "topology/measurements.h"
 
 namespace tutti::tool {
 
-/// Fills in `result.slices` in about 1 s, and starts processes for it. Without two cores that this process
-/// may use, or if one of them is taken away for a second, nothing is filled in. The process must have no
+/// `common` with slices, in about 1.5 s: one for each distance that the cores were at for long enough, the
+/// most common one first; if they never stayed, one for all. Starts processes. Without two cores that this
+/// process may use, or if one of them is taken away for a second: `common` alone. The process must have no
 /// other threads. Errors: kSystemError if no thread can be made.
-Status measure_slices(const topology::Graph& graph, topology::Measurements& result);
+Result<std::vector<topology::Measurements>> measure_slices(const topology::Graph& graph,
+                                                           const topology::Measurements& common);
 
 }  // namespace tutti::tool

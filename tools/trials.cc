@@ -4,7 +4,10 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <map>
 
+#include "algorithms/choice.h"
+#include "algorithms/predict.h"
 #include "tools/runs.h"
 #include "tools/sizes.h"
 #include "topology/measurements.h"
@@ -61,64 +64,80 @@ std::vector<Trial> all_trials(const topology::CallTimes& known) {
   return trials;
 }
 
-Result<Report> run(const Trial& trial, const std::string& perf_tools, const std::string& report,
-                   const LineProbe& probe_line) {
+Result<Report> run(const Trial& trial, const std::string& perf_tools, const std::string& report) {
   const Setting& setting = *trial.setting;
-  return run_in_place({.folder = perf_tools,
-                       .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
-                       .collective = trial.collective,
-                       .processes = setting.processes,
-                       .emulated_hosts = setting.hosts,
-                       .least_bytes = setting.least_bytes,
-                       .most_bytes = setting.most_bytes,
-                       .factor = setting.factor,
-                       .algorithms = algorithms_of(trial.collective),
-                       .turns = kTurns,
-                       .row_ms = kRowMs,
-                       .footprint = kFootprint,
-                       .report = report,
-                       .timeout_s = kRunTimeoutS},
-                      probe_line);
+  return run_perf_tool({.folder = perf_tools,
+                        .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
+                        .collective = trial.collective,
+                        .processes = setting.processes,
+                        .emulated_hosts = setting.hosts,
+                        .least_bytes = setting.least_bytes,
+                        .most_bytes = setting.most_bytes,
+                        .factor = setting.factor,
+                        .algorithms = algorithms_of(trial.collective),
+                        .turns = kTurns,
+                        .row_ms = kRowMs,
+                        .footprint = kFootprint,
+                        .report = report,
+                        .timeout_s = kRunTimeoutS});
 }
 
 }  // namespace
 
-Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s, const LineProbe& probe_line,
-                             uint64_t line_ns, const topology::CallTimes& known) {
+Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
+                             const topology::CallTimes& known) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const ReportFolder folder;
   TUTTI_TRY(folder.status());
   std::vector<Trial> trials = all_trials(known);
   TriedCalls tried{.wanted_runs = trials.size()};
-  double longest_s = 0;
+  std::map<const Setting*, double> longest_s;
+  double longest_of_all_s = 0;
   for (size_t i = 0; i < trials.size(); ++i) {
     const Trial trial = trials[i];
     const double before_s = elapsed_s();
-    if (before_s + longest_s > budget_s) return tried;
-    const auto report = run(trial, perf_tools, folder.report(), probe_line);
-    longest_s = std::max(longest_s, elapsed_s() - before_s);
+    double& longest_of_setting_s = longest_s[trial.setting];
+    // Calls between far cores take longer, and the first ones of a setting may be longer than all before.
+    const double needed_s = longest_of_setting_s > 0 ? 1.5 * longest_of_setting_s : 2 * longest_of_all_s;
+    if (before_s + needed_s > budget_s) continue;
+    const auto report = run(trial, perf_tools, folder.report());
+    longest_of_setting_s = std::max(longest_of_setting_s, elapsed_s() - before_s);
+    longest_of_all_s = std::max(longest_of_all_s, longest_of_setting_s);
     if (!report && i == 0) return report.status();
     if (!report) continue;
-    if (!report->have_moved) add_rows(*report, trial.collective, trial.setting->hosts, tried.samples);
-    if (!report->have_moved && topology::is_same_distance(report->line_ns, line_ns)) {
-      ++tried.good_runs;
-    } else {
+    add_rows(*report, trial.collective, trial.setting->hosts, tried.samples);
+    if (have_moved(*report))
       trials.push_back(trial);  // once more, at the end
-    }
+    else
+      ++tried.good_runs;
   }
   return tried;
 }
 
-std::string table_of_one_host(const Samples& samples) {
-  Samples of_one_host;
-  for (const auto& [of, sizes] : samples.cases()) {
-    if (of.hosts > 1) continue;
-    for (const auto& [bytes, size] : sizes) {
-      for (const Sample& sample : size.samples) of_one_host.add(of, bytes, sample, size.ran);
+std::string table_of_trials(const std::vector<topology::Measurements>& all, uint32_t cores) {
+  Samples samples;
+  const auto add = [&](const topology::TriedCall& call, uint64_t bytes, const Sample& sample) {
+    const Request request{.collective = call.collective,
+                          .rank_count = call.ranks,
+                          .block_bytes = block_bytes_of(call.collective, call.ranks, bytes)};
+    const Algorithm* const chosen = ChoiceTable::built_in().choose(request, Facts{.cores = cores});
+    // What is kept of each call is the middle of its rows.
+    for (uint32_t i = 0; i < kLeastSamples; ++i) {
+      samples.add({call.collective, call.ranks, call.hosts, call.algorithm}, bytes, sample, call.algorithm);
+      if (chosen->name == call.algorithm)
+        samples.add({call.collective, call.ranks, call.hosts, std::string(kDefault)}, bytes, sample,
+                    call.algorithm);
+    }
+  };
+  for (const topology::Measurements& one : all) {
+    for (const auto& [call, sizes] : one.calls) {
+      if (call.hosts > 1) continue;  // emulated hosts are unlike other hosts
+      for (const auto& [bytes, ns] : sizes)
+        add(call, bytes, {static_cast<double>(ns.value) / 1000, one.slices.apart_ns.value});
     }
   }
-  return of_one_host.table(false);
+  return samples.table(false);
 }
 
 topology::CallTimes call_times(const Samples& samples, uint64_t line_ns) {

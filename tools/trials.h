@@ -3,31 +3,32 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 #include "tools/runs.h"
 #include "tools/samples.h"
 #include "topology/call_times.h"
+#include "topology/measurements.h"
 
 namespace tutti::tool {
 
 struct TriedCalls {
   Samples samples = {};
   size_t wanted_runs = 0;
-  size_t good_runs = 0;  ///< of them, those in time with the cores where they were wanted
+  size_t good_runs = 0;  ///< of them, those in time during most rows of which the cores stayed
 };
 
 /// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 and 4 on two emulated hosts. What
-/// does not fit into the budget is left out, and so are runs that fail, but for the first, and runs during
-/// which the cores have moved. While time is left, runs are repeated that were not at the distance of
-/// `line_ns`. Begins with what is not `known`. Errors: those of the first run; kSystemError without a folder
-/// for reports.
-Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s, const LineProbe& probe_line,
-                             uint64_t line_ns, const topology::CallTimes& known = {});
+/// does not fit into the budget is left out, and so are runs that fail, but for the first, and rows during
+/// which the cores moved. While time is left, runs are repeated during most rows of which they moved. Begins
+/// with what is not `known`. Errors: those of the first run; kSystemError without a folder for reports.
+Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
+                             const topology::CallTimes& known = {});
 
-/// Rows of the choice table (Samples::table) for calls of one host, as long as those that were tried:
-/// emulated hosts are unlike other hosts.
-std::string table_of_one_host(const Samples& samples);
+/// Rows of the choice table (Samples::table) for calls of one host of so many cores, up to twice the longest
+/// that was tried. From all that is kept of this machine.
+std::string table_of_trials(const std::vector<topology::Measurements>& all, uint32_t cores);
 
 /// The middle of each algorithm's samples, of those whose cores were at this distance (is_same_distance).
 topology::CallTimes call_times(const Samples& samples, uint64_t line_ns);

@@ -96,19 +96,22 @@ Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t ma
   return measurements;
 }
 
-Status keep(const std::string& path, const Measurements& measurements) {
-  std::vector<Measurements> all = {measurements};
-  const auto former = read_kept(path, measurements.machine);
-  const uint64_t apart_ns = measurements.slices.apart_ns.value;
+Status keep(const std::string& path, std::vector<Measurements> measurements) {
+  if (measurements.empty()) return {};
+  const auto former = read_kept(path, measurements.front().machine);
   for (const Measurements& one : former ? *former : std::vector<Measurements>()) {
     const uint64_t own_ns = one.slices.apart_ns.value;
-    if ((own_ns == 0) == (apart_ns == 0) && is_same_distance(own_ns, apart_ns)) {
-      for (const auto& [call, sizes] : one.calls) all.front().calls[call].insert(sizes.begin(), sizes.end());
-    } else if (all.size() < kDistancesMax) {
-      all.push_back(one);
+    const auto same = std::ranges::find_if(measurements, [&](const Measurements& other) {
+      const uint64_t apart_ns = other.slices.apart_ns.value;
+      return (own_ns == 0) == (apart_ns == 0) && is_same_distance(own_ns, apart_ns);
+    });
+    if (same != measurements.end()) {
+      for (const auto& [call, sizes] : one.calls) same->calls[call].insert(sizes.begin(), sizes.end());
+    } else if (measurements.size() < kDistancesMax) {
+      measurements.push_back(one);
     }
   }
-  return keep_text(path, print_measurements(all));
+  return keep_text(path, print_measurements(measurements));
 }
 
 Status keep_text(const std::string& path, const std::string& text) {

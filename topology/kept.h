@@ -32,10 +32,10 @@ Result<std::string> read_text(const std::string& path);
 /// the file is of another kind of machine.
 Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine);
 
-/// Puts them first, in place of those of the same machine and distance. Of these, times of calls stay for
+/// Puts them first, in place of those of the same machine and distances. Of these, times of calls stay for
 /// sizes that were not tried again. Replaces the file at once, so that no reader sees half of it; of two
 /// writers at once the last one wins. Makes the folder. Errors: kSystemError.
-Status keep(const std::string& path, const Measurements& measurements);
+Status keep(const std::string& path, std::vector<Measurements> measurements);
 Status keep_text(const std::string& path, const std::string& text);
 /// Whether both could write, to be asked before long work. Makes the folder. Errors: kSystemError.
 Status check_can_keep(const std::string& path);

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -18,9 +19,9 @@ namespace {
 
 constexpr std::string_view kTitle = "tutti measurements 1";
 constexpr size_t kPairsMax = 1u << 16;
-/// An EPYC of Zen 5 has 20 ns (one physical core), 54 to 62 (one cache) and 260 to 280 (two), a Xeon 160 to
-/// 245 at one place (docs/measurements/topology.md, shared_memory.md).
-constexpr double kSameDistance = 2;
+/// An EPYC of Zen 3 has 22 to 33 ns (one physical core), 54 to 80 (one cache) and 215 to 280 (two), a Xeon
+/// 160 to 245 at one place (docs/measurements/topology.md, shared_memory.md).
+constexpr double kSameDistance = 1.6;
 
 struct NamedFact {
   std::string_view name;
@@ -182,6 +183,19 @@ bool is_same_distance(uint64_t line_ns, uint64_t other_line_ns) {
   const auto less = static_cast<double>(std::min(line_ns, other_line_ns));
   const auto more = static_cast<double>(std::max(line_ns, other_line_ns));
   return less == 0 || more <= kSameDistance * less;
+}
+
+std::vector<uint64_t> distances_of(const std::set<uint64_t>& lines_ns) {
+  std::vector<uint64_t> distances;
+  for (const uint64_t line_ns : lines_ns) {
+    if (distances.empty() || distances.back() == 0 || !is_same_distance(distances.back(), line_ns))
+      distances.push_back(line_ns);
+  }
+  return distances;
+}
+
+uint64_t distance_at(const std::vector<uint64_t>& distances, uint64_t line_ns) {
+  return *std::prev(std::ranges::upper_bound(distances, line_ns));
 }
 
 const Measurements& nearest(const std::vector<Measurements>& all, uint64_t line_ns) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,11 @@ struct Measurements {
 /// Whether times measured at one moment hold at the other one, by what a cache line took between the cores
 /// then. 0: unknown, so they hold.
 bool is_same_distance(uint64_t line_ns, uint64_t other_line_ns);
+
+/// The least line of each distance, in rising order. Unknown lines, of 0 ns, are a distance of their own.
+std::vector<uint64_t> distances_of(const std::set<uint64_t>& lines_ns);
+/// The one of `distances` that the line, one of those that they are of, belongs to.
+uint64_t distance_at(const std::vector<uint64_t>& distances, uint64_t line_ns);
 
 /// Those whose distance (SliceCosts::apart_ns) is the nearest; the first of them, and of all if `line_ns` is
 /// 0. `all` has one at least.

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/file_descriptor.h"
+#include "topology/line.h"
 #include "topology/loopback.h"
 
 namespace tutti::topology {
@@ -32,8 +33,6 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kCopyBytes = size_t{32} << 20;  // beyond the caches
 constexpr size_t kStageBytes = size_t{64} << 10;
-constexpr uint32_t kRoundTrips = 2000;
-constexpr uint32_t kStretch = 100;  // round trips between two looks at the clock
 constexpr size_t kPairsOfDistance = 4;
 constexpr size_t kSamples = 15;
 
@@ -57,47 +56,19 @@ std::vector<uint32_t> usable_cores(const Graph& graph) {
   return nodes;
 }
 
-struct alignas(128) Line {
-  std::atomic<uint32_t> turn{0};
-};
-
-/// Waits until the line has `turn`. False after the deadline.
-bool await(const Line& line, uint32_t turn, Clock::time_point deadline) {
-  for (uint32_t spins = 1; line.turn.load(std::memory_order_acquire) != turn; ++spins) {
-    if (spins % 4096 == 0 && Clock::now() > deadline) return false;
-  }
-  return true;
-}
-
-/// One batch of round trips between two cores: its fastest stretch, because other threads may take a core
-/// away. Nanoseconds one way; 0 if no stretch ended.
+/// One batch of round trips between two cores. Nanoseconds one way; 0 if no stretch ended.
 double ping_pong(uint32_t core_a, uint32_t core_b) {
-  const auto deadline = Clock::now() + std::chrono::milliseconds(100);
-  Line there;
-  Line back;
-  std::atomic<bool> placed{false};
-  std::jthread other([&] {
-    placed = run_on(core_b);
-    for (uint32_t i = 1; i <= kRoundTrips + 1; ++i) {
-      if (!await(there, i, deadline)) return;
-      back.turn.store(i, std::memory_order_release);
-    }
-  });
+  constexpr LineTrips kTrips{.count = 2000, .stretch = 100, .patience = std::chrono::milliseconds(100)};
+  LinePair lines;
+  std::atomic<bool> placed{true};
   double one_way = 0;
+  std::jthread other([&] {
+    if (!run_on(core_b)) placed = false;
+    (void)answer_line(lines, 1, kTrips);
+  });
   std::jthread first([&] {
-    if (!run_on(core_a)) return;
-    there.turn.store(1, std::memory_order_release);  // both threads run from here on
-    if (!await(back, 1, deadline)) return;
-    auto start = Clock::now();
-    for (uint32_t i = 2; i <= kRoundTrips + 1; ++i) {
-      there.turn.store(i, std::memory_order_release);
-      if (!await(back, i, deadline)) return;
-      if ((i - 1) % kStretch != 0) continue;
-      const auto now = Clock::now();
-      const double one_stretch = Seconds(now - start).count() * 1e9 / (2.0 * kStretch);
-      one_way = one_way == 0 ? one_stretch : std::min(one_way, one_stretch);
-      start = now;
-    }
+    if (!run_on(core_a)) placed = false;
+    one_way = send_line(lines, 1, kTrips);
   });
   first.join();
   other.join();

@@ -81,7 +81,7 @@ TEST_F(KeptMachineTest, MeasurementsReplaceAssumptions) {
   Measurements measurements;
   measurements.machine = fingerprint(plain->graph);
   measurements.copy_alone = {12'345'678'912, Origin::kMeasured, 3};
-  ASSERT_TRUE(keep(kept_path(folder_ + "/tutti", measurements.machine, "measured"), measurements));
+  ASSERT_TRUE(keep(kept_path(folder_ + "/tutti", measurements.machine, "measured"), {measurements}));
   const auto measured = find_machine(source());
   ASSERT_TRUE(measured);
   EXPECT_NE(measured->graph, plain->graph);
@@ -89,7 +89,7 @@ TEST_F(KeptMachineTest, MeasurementsReplaceAssumptions) {
   EXPECT_EQ(measured->graph.slices(), SliceCosts()) << "a file from before there were curves";
   measurements.slices.turn_ns = measurements.slices.call_ns = {1000, Origin::kMeasured};
   for (auto& curve : measurements.slices.curves) curve = {{8, {10, Origin::kMeasured}}};
-  ASSERT_TRUE(keep(kept_path(folder_ + "/tutti", measurements.machine, "measured"), measurements));
+  ASSERT_TRUE(keep(kept_path(folder_ + "/tutti", measurements.machine, "measured"), {measurements}));
   EXPECT_EQ(find_machine(source())->graph.slices(), measurements.slices);
 }
 
@@ -100,9 +100,9 @@ TEST_F(KeptMachineTest, TriedCallsAreMergedBySize) {
   Measurements measurements;
   measurements.machine = 5;
   measurements.calls[call] = {{8, {100, Origin::kMeasured}}, {64, {200, Origin::kMeasured}}};
-  ASSERT_TRUE(keep(path, measurements));
+  ASSERT_TRUE(keep(path, {measurements}));
   measurements.calls[call] = {{64, {300, Origin::kMeasured}}, {512, {400, Origin::kMeasured}}};
-  ASSERT_TRUE(keep(path, measurements));
+  ASSERT_TRUE(keep(path, {measurements}));
   const auto kept = read_kept(path, 5);
   ASSERT_TRUE(kept);
   std::map<uint64_t, uint64_t> ns;

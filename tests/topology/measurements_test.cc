@@ -121,8 +121,8 @@ TEST(KeptTest, WhatIsKeptIsReadForTheSameKindOnly) {
   const std::string path = kept_path(kept_folder(environment), 255, "measured");
   EXPECT_EQ(path, folder + "/tutti/00000000000000ff.measured");
   EXPECT_EQ(read_kept(path, 255).status().code(), Code::kSystemError);
-  ASSERT_TRUE(keep(path, measurements()));
-  ASSERT_TRUE(keep(path, measurements()));
+  ASSERT_TRUE(keep(path, {measurements()}));
+  ASSERT_TRUE(keep(path, {measurements()}));
   const auto kept = read_kept(path, 255);
   ASSERT_TRUE(kept) << kept.status().text();
   EXPECT_EQ(*kept, std::vector{measurements()});
@@ -150,9 +150,9 @@ TEST(KeptTest, EachDistanceOfTheCoresHasItsOwnMeasurements) {
   const std::string path = folder + "/file";
   Measurements first = measured_at(55, "ring", 7);
   first.calls[{Collective::kAllReduce, 2, 1, "direct"}][8] = {9, Origin::kMeasured};
-  ASSERT_TRUE(keep(path, first));
-  ASSERT_TRUE(keep(path, measured_at(240, "ring", 30)));
-  ASSERT_TRUE(keep(path, measured_at(60, "ring", 8)));
+  ASSERT_TRUE(keep(path, {first}));
+  ASSERT_TRUE(keep(path, {measured_at(240, "ring", 30)}));
+  ASSERT_TRUE(keep(path, {measured_at(60, "ring", 8)}));
   const auto kept = read_kept(path, 255);
   ASSERT_TRUE(kept) << kept.status().text();
   Measurements latest = measured_at(60, "ring", 8);
@@ -161,10 +161,10 @@ TEST(KeptTest, EachDistanceOfTheCoresHasItsOwnMeasurements) {
   EXPECT_EQ(nearest(*kept, 90), latest);
   EXPECT_EQ(nearest(*kept, 170), kept->at(1));
   EXPECT_EQ(nearest(*kept, 0), latest) << "unknown";
-  ASSERT_TRUE(keep(path, measured_at(0, "", 0)));
+  ASSERT_TRUE(keep(path, {measured_at(0, "", 0)}));
   EXPECT_EQ(read_kept(path, 255)->size(), 3u) << "a probe on one core replaces nothing";
   EXPECT_EQ(nearest(*read_kept(path, 255), 60), latest);
-  for (const uint64_t line_ns : {1000, 3000}) ASSERT_TRUE(keep(path, measured_at(line_ns, "", 0)));
+  for (const uint64_t line_ns : {1000, 3000}) ASSERT_TRUE(keep(path, {measured_at(line_ns, "", 0)}));
   ASSERT_EQ(read_kept(path, 255)->size(), kDistancesMax);
   EXPECT_EQ(read_kept(path, 255)->back(), latest) << "the oldest one went";
   std::filesystem::remove_all(folder);

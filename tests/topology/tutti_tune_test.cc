@@ -159,6 +159,10 @@ TEST(SamplesTest, EachDistanceOfTheCoresCountsOnce) {
   EXPECT_EQ(chosen(samples, 1024), "ring");
   for (const std::string name : {"ring", "direct_two_shot"}) add(name, 100, 0, 3);  // unknown
   EXPECT_EQ(chosen(samples, 1024), "ring");
+  add("recursive_doubling", 10, 250, 3);
+  add("recursive_doubling", 100, 0, 3);
+  add("direct_two_shot", 1, 24, 3);
+  EXPECT_EQ(chosen(samples, 1024), "ring") << "only one algorithm was measured at 24 ns";
 }
 
 TEST(SamplesTest, ASampleOfAnotherAlgorithmIsNotKept) {
@@ -218,36 +222,26 @@ TEST(RunsTest, AFailedRunTellsWhy) {
   EXPECT_THAT(std::string(report.status().text()), HasSubstr("out of paper"));
 }
 
-// Goal: a run says where the cores were, and whether they moved. Method: a perf tool that only writes a
-// report, and cores whose lines are given.
-TEST(RunsTest, CoresThatMoveDuringARunAreNoticed) {
-  std::string folder = testing::TempDir() + "/tutti-runs-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string tool = folder + "/all_reduce_perf";
-  std::ofstream(tool) << "#!/bin/sh\n"
-                         "while [ \"$1\" != -J ]; do shift; done\n"
-                         "echo '{\"config\": {\"ranks\": 2, \"devices\": []}, \"results\": []}' > \"$2\"\n";
-  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
-  const RunOptions options{.folder = folder,
-                           .collective = Collective::kAllReduce,
-                           .processes = 2,
-                           .least_bytes = "8",
-                           .most_bytes = "8",
-                           .report = folder + "/report.json"};
-  const auto run = [&](std::vector<uint64_t> lines) {
-    const auto report = run_in_place(options, [&] {
-      const uint64_t line_ns = lines.front();
-      lines.erase(lines.begin());
-      return line_ns;
-    });
-    EXPECT_TRUE(report) << report.status().text();
-    return report ? std::pair(report->have_moved, report->line_ns) : std::pair(true, uint64_t{1});
-  };
-  EXPECT_EQ(run({57, 60}), std::pair(false, uint64_t{60}));
-  EXPECT_TRUE(run({57, 270}).first);
-  EXPECT_TRUE(run({57, 20}).first);
-  EXPECT_EQ(run({0, 57}), std::pair(false, uint64_t{0})) << "unknown";
-  std::filesystem::remove_all(folder);
+// Goal: a row says where the cores were, and one during which they moved is left out. Method: a report with
+// rows of near cores, of far ones, of cores that moved, of cores that did not answer, and of unknown cores.
+TEST(RunsTest, RowsDuringWhichCoresMovedAreLeftOut) {
+  std::string rows;
+  for (const auto& [us, lines] :
+       {std::pair(1, "[57, 60]"), {2, "[250, 270]"}, {3, "[57, 270]"}, {4, "[57, 0]"}}) {
+    rows += format(
+        R"({"size": 8, "algorithm": "ring", "wanted": "ring", "out_of_place": {"time": %d, "line_ns": %s}},)",
+        us, lines);
+  }
+  rows += R"({"size": 8, "algorithm": "ring", "wanted": "ring", "out_of_place": {"time": 5}})";
+  const auto report = parse_report(R"({"config": {"ranks": 2, "devices": []}, "results": [)" + rows + "]}");
+  ASSERT_TRUE(report) << report.status().text();
+  Samples samples;
+  add_rows(*report, Collective::kAllReduce, 1, samples);
+  const auto& kept = samples.cases().at(case_of("ring", 2)).at(8).samples;
+  ASSERT_EQ(kept.size(), 3u);
+  EXPECT_EQ(std::pair(kept[0].us, kept[0].line_ns), std::pair(1.0, uint64_t{60}));
+  EXPECT_EQ(std::pair(kept[1].us, kept[1].line_ns), std::pair(2.0, uint64_t{270}));
+  EXPECT_EQ(std::pair(kept[2].us, kept[2].line_ns), std::pair(5.0, uint64_t{0})) << "unknown";
 }
 
 // Goal: trials of one distance say nothing of another one.
@@ -261,6 +255,27 @@ TEST(RunsTest, CallTimesAreOfOneDistance) {
   const auto& times = calls.begin()->second;
   ASSERT_EQ(times.size(), 1u);
   EXPECT_EQ(times.at(8).value, 2000u);
+}
+
+// Goal: the table of trials is made of all that is kept, of near and of far cores. Method: two distances, at
+// which different algorithms win, by different factors; emulated hosts, which say nothing of one host.
+TEST(RunsTest, TheTableOfTrialsIsOfAllDistances) {
+  std::vector<topology::Measurements> all(2);
+  const auto add = [&](size_t at, const std::string& name, uint64_t ns, uint32_t hosts) {
+    all[at].calls[{Collective::kAllReduce, 4, hosts, name}][1 << 16] = {ns, topology::Origin::kMeasured};
+  };
+  all[0].slices.apart_ns.value = 60;
+  all[1].slices.apart_ns.value = 250;
+  add(0, "ring", 1100, 1);
+  add(0, "direct_two_shot", 1000, 1);
+  add(1, "ring", 2000, 1);
+  add(1, "direct_two_shot", 4000, 1);
+  add(0, "recursive_doubling", 10, 2);
+  const auto table = ChoiceTable::parse(table_of_trials(all, 2));
+  ASSERT_TRUE(table) << table.status().text();
+  ASSERT_EQ(table->rows().size(), 1u);
+  EXPECT_EQ(table->rows().front().algorithm, "ring");
+  EXPECT_EQ(table->rows().front().bytes_max, 1u << 17) << "twice the longest one";
 }
 
 // Goal: algorithms of one plan are one program, so a choice among them costs nothing. Method: of two ranks,

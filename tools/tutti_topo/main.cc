@@ -12,12 +12,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -131,41 +133,21 @@ Result<std::optional<Imported>> load(const Options& options) {
   return only(load_this_machine("", true));
 }
 
-constexpr double kBudgetS = 9.5;     // of --measure
-constexpr double kMostProbingS = 3;  // before a second try, if the cores have moved
+constexpr double kBudgetS = 9.5;  // of --measure
 
-/// What probes find, without trials of calls.
-Result<topology::Measurements> probe(const topology::Graph& graph) {
-  const auto start = std::chrono::steady_clock::now();
-  for (bool is_last = false;; is_last = true) {
-    auto found = topology::measure(graph);
-    TUTTI_TRY(found.status());
-    TUTTI_TRY(measure_slices(graph, *found));
-    if (topology::is_same_distance(topology::measure_line(graph), found->slices.apart_ns.value)) return found;
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (is_last || took.count() > kMostProbingS) {
-      std::cerr << "note: the cores moved while they were measured; call tutti-topo --measure again\n";
-      return found;
-    }
-  }
-}
-
-/// The calls that an earlier --measure has tried at this distance of the cores.
-topology::CallTimes known_calls(const std::string& path, uint64_t kind, uint64_t line_ns) {
-  const auto kept = topology::read_kept(path, kind);
-  if (!kept) return {};
-  const topology::Measurements& own = topology::nearest(*kept, line_ns);
-  return topology::is_same_distance(own.slices.apart_ns.value, line_ns) ? own.calls : topology::CallTimes();
+/// What probes find at each distance of the cores, the most common one first, without trials of calls.
+Result<std::vector<topology::Measurements>> probe(const topology::Graph& graph) {
+  const auto common = topology::measure(graph);
+  TUTTI_TRY(common.status());
+  return measure_slices(graph, *common);
 }
 
 /// Tries all algorithms in short runs; those that are not `known` first.
-TriedCalls try_all_calls(const topology::Graph& machine, double budget_s, uint64_t line_ns,
-                         const topology::CallTimes& known) {
+TriedCalls try_all_calls(double budget_s, const topology::CallTimes& known) {
   const std::string perf_tools = find_perf_tools();
-  const LineProbe probe_line = [&] { return topology::measure_line(machine); };
   auto tried = perf_tools.empty()
                    ? Result<TriedCalls>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
-                   : try_calls(perf_tools, budget_s, probe_line, line_ns, known);
+                   : try_calls(perf_tools, budget_s, known);
   if (!tried) {
     std::cerr << "note: no calls were tried: " << tried.status().text() << "\n";
     return {};
@@ -179,6 +161,47 @@ TriedCalls try_all_calls(const topology::Graph& machine, double budget_s, uint64
   return std::move(*tried);
 }
 
+/// Those that are kept, of distances other than those of `found`.
+std::vector<topology::Measurements> kept_of_others(const std::string& path, uint64_t kind,
+                                                   const std::vector<topology::Measurements>& found) {
+  auto kept = topology::read_kept(path, kind);
+  if (!kept) return {};
+  std::erase_if(*kept, [&](const topology::Measurements& one) {
+    return std::ranges::any_of(found, [&](const topology::Measurements& own) {
+      return topology::is_same_distance(one.slices.apart_ns.value, own.slices.apart_ns.value);
+    });
+  });
+  return std::move(*kept);
+}
+
+/// Fills in the calls of `all`, which has one at least. A distance of many trials at which there was no time
+/// for slices borrows those of the nearest other one: trials correct what is predicted from them.
+void add_calls(const Samples& samples, std::vector<topology::Measurements>& all) {
+  constexpr size_t kManyTrials = 100;
+  std::vector<uint64_t> lines;
+  for (const auto& [of, sizes] : samples.cases()) {
+    for (const auto& [bytes, size] : sizes)
+      for (const Sample& sample : size.samples) lines.push_back(sample.line_ns);
+  }
+  const auto distances = topology::distances_of({lines.begin(), lines.end()});
+  std::map<uint64_t, std::vector<double>> by_distance;
+  for (const uint64_t line_ns : lines)
+    by_distance[topology::distance_at(distances, line_ns)].push_back(static_cast<double>(line_ns));
+  for (auto& [distance, own] : by_distance) {
+    const size_t trials = own.size();
+    const topology::Fact apart_ns = topology::middle_of(std::move(own));
+    const auto is_here = [&](const topology::Measurements& one) {
+      return topology::is_same_distance(one.slices.apart_ns.value, apart_ns.value);
+    };
+    if (trials < kManyTrials || all.size() == topology::kDistancesMax || std::ranges::any_of(all, is_here))
+      continue;
+    topology::Measurements borrower = topology::nearest(all, apart_ns.value);
+    borrower.slices.apart_ns = apart_ns;
+    all.push_back(std::move(borrower));
+  }
+  for (topology::Measurements& one : all) one.calls = call_times(samples, one.slices.apart_ns.value);
+}
+
 /// Into the file of `path`. Without -o the table of the trials is kept, too, unless tutti-tune has kept one.
 Status measure_and_keep(const Options& options, const topology::Graph& graph, uint64_t kind,
                         const std::string& path) {
@@ -188,16 +211,20 @@ Status measure_and_keep(const Options& options, const topology::Graph& graph, ui
   auto found = probe(graph);
   TUTTI_TRY(found.status());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const uint64_t line_ns = found->slices.apart_ns.value;
-  const TriedCalls tried =
-      try_all_calls(graph, kBudgetS - took.count(), line_ns, known_calls(path, kind, line_ns));
-  found->calls = call_times(tried.samples, line_ns);
-  TUTTI_TRY(topology::keep(path, *found));
-  const std::string choice = kept_by_tools(kind, "choice");
-  // A table of some calls must not replace one of all.
-  const bool is_better = tried.good_runs == tried.wanted_runs || access(choice.c_str(), F_OK) != 0;
-  if (tried.samples.cases().empty() || !is_better || !options.output.empty() || has_tuned(kind)) return {};
-  return topology::keep_text(choice, table_of_one_host(tried.samples));
+  const auto kept = topology::read_kept(path, kind);
+  const topology::CallTimes known =
+      kept ? topology::nearest(*kept, found->front().slices.apart_ns.value).calls : topology::CallTimes();
+  const TriedCalls tried = try_all_calls(kBudgetS - took.count(), known);
+  // Trials are of any distance.
+  const auto others = kept_of_others(path, kind, *found);
+  found->insert(found->end(), others.begin(), others.end());
+  add_calls(tried.samples, *found);
+  TUTTI_TRY(topology::keep(path, std::move(*found)));
+  if (tried.samples.cases().empty() || !options.output.empty() || has_tuned(kind)) return {};
+  const auto all = topology::read_kept(path, kind);
+  TUTTI_TRY(all.status());
+  const auto cores = static_cast<uint32_t>(graph.of_kind(topology::NodeKind::kCore).size());
+  return topology::keep_text(kept_by_tools(kind, "choice"), table_of_trials(*all, cores));
 }
 
 /// --measure, --measured and --forget: the file of measurements of this machine.

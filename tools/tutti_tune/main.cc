@@ -6,6 +6,7 @@
 //   tutti-tune --launch "mpirun -n 32 --hostfile h"    a job: the words before the program
 //   tutti-tune --show, --forget                        the table and its file
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -36,7 +37,9 @@ constexpr int kBadUsage = 2;  // exit status: arguments, output file
 
 /// Measurements of each algorithm in a run.
 constexpr uint32_t kTurns = kLeastSamples;
-/// Of a run during which the host of a virtual machine moves the cores. Then it is left out.
+/// Short, because rows are left out during which the host of a virtual machine moves the cores.
+constexpr double kRowMs = 2;
+/// Of a run of which most rows are left out.
 constexpr uint32_t kTries = 3;
 
 struct Options {
@@ -160,7 +163,7 @@ class Tuner {
     return of;
   }
 
-  /// False: the cores moved meanwhile, and nothing is kept.
+  /// False: the cores moved during most rows.
   bool measure(const Case& of) {
     const RunOptions run_options{.folder = perf_tools_,
                                  .launcher = launcher_,
@@ -174,25 +177,23 @@ class Tuner {
                                  .factor = options_.factor,
                                  .algorithms = algorithms_of(of.collective),
                                  .turns = kTurns,
+                                 .row_ms = kRowMs,
                                  .report = reports_.report()};
-    // The cores of other hosts may be anywhere.
-    const auto report = launcher_.empty()
-                            ? run_in_place(run_options, [this] { return topology::measure_line(machine_); })
-                            : run_perf_tool(run_options);
+    const auto report = run_perf_tool(run_options);
     if (!report) {
       last_failure_ = std::string(report.status().text());
       ++failed_;
       samples_.refuse(of);
       return true;
     }
-    if (report->have_moved) {
-      last_failure_ = "the cores moved during each run";
-      return false;
-    }
     ++worked_;
     ranks_ = report->ranks;
     hosts_ = std::max(report->hosts, options_.emulated_hosts);
     add_rows(*report, of.collective, hosts_, samples_);
+    if (have_moved(*report)) {
+      last_failure_ = "the cores moved during most rows";
+      return false;
+    }
     if (samples_.rounds_of(known(of)) == 0) samples_.refuse(of);
     return true;
   }
@@ -230,7 +231,7 @@ class Tuner {
     if (failed_ > 0) std::cerr << format("%u runs failed. The last one: ", failed_) << last_failure_ << "\n";
     if (left_out_ > 0) {
       std::cerr << format(
-          "%u runs were left out, because the cores moved meanwhile; call tutti-tune again to "
+          "most rows of %u runs were left out, because the cores moved meanwhile; call tutti-tune again to "
           "go on\n",
           left_out_);
     }
