@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <map>
+#include <random>
 
 #include "algorithms/choice.h"
 #include "algorithms/predict.h"
@@ -23,11 +24,26 @@ struct Setting {
   const char* least_bytes;
   const char* most_bytes;
   uint32_t factor;
+  uint32_t turns;
 };
+/// Many short rows in turns: a busy moment of the machine then falls on few rows of a size.
+constexpr double kRowMs = 0.3;
+constexpr uint32_t kTurns = 5;
+/// A row has eight calls at least, so that the rows of long calls are long.
+constexpr uint32_t kTurnsOfLongCalls = 2;
 /// What most jobs of a host need comes first. Short calls of 2 ranks take times that jump from one size to
-/// the next. There is no time for longer calls.
-constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2},   {2, 1, "8K", "2M", 4},  {4, 1, "8", "512K", 4},
-                                 {8, 1, "8", "256K", 8}, {2, 2, "8", "256K", 8}, {4, 2, "8", "256K", 8}};
+/// the next. Long calls come last: there is time for them when the others are known.
+constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2, kTurns},
+                                 {2, 1, "8K", "2M", 4, kTurns},
+                                 {4, 1, "8", "512K", 4, kTurns},
+                                 {8, 1, "8", "256K", 8, kTurns},
+                                 {2, 2, "8", "256K", 8, kTurns},
+                                 {4, 2, "8", "256K", 8, kTurns},
+                                 {2, 1, "16M", "16M", 2, kTurnsOfLongCalls},
+                                 {4, 1, "4M", "4M", 2, kTurnsOfLongCalls},
+                                 {8, 1, "2M", "2M", 2, kTurnsOfLongCalls},
+                                 {2, 2, "4M", "4M", 2, kTurnsOfLongCalls},
+                                 {4, 2, "2M", "2M", 2, kTurnsOfLongCalls}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
@@ -35,9 +51,6 @@ constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGat
 /// Longer than the L2 caches. Four times the last-level cache gives about the same times, but to touch its
 /// pages takes a second in each run (docs/measurements/topology.md).
 constexpr const char* kFootprint = "64M";
-/// Many short rows in turns: a busy moment of the machine then falls on few rows of a size.
-constexpr double kRowMs = 0.3;
-constexpr uint32_t kTurns = 5;
 constexpr uint32_t kRunTimeoutS = 5;
 
 struct Trial {
@@ -45,13 +58,13 @@ struct Trial {
   Collective collective;
 };
 
-/// First those of which nothing is known.
+/// First those of which nothing is known, then the others in any order, so that each has its turn.
 std::vector<Trial> all_trials(const topology::CallTimes& known) {
   std::vector<Trial> trials;
   for (const Setting& setting : kSettings) {
     for (const Collective collective : kCollectives) trials.push_back({&setting, collective});
   }
-  std::stable_partition(trials.begin(), trials.end(), [&](const Trial& trial) {
+  const auto first_known = std::stable_partition(trials.begin(), trials.end(), [&](const Trial& trial) {
     const Setting& setting = *trial.setting;
     const uint64_t least = *parse_bytes(setting.least_bytes) / 2;  // sizes are rounded to whole blocks
     const uint64_t most = *parse_bytes(setting.most_bytes);
@@ -61,6 +74,7 @@ std::vector<Trial> all_trials(const topology::CallTimes& known) {
              one.first.hosts == setting.hosts && size != one.second.end() && size->first <= most;
     });
   });
+  std::shuffle(first_known, trials.end(), std::minstd_rand(std::random_device()()));
   return trials;
 }
 
@@ -75,7 +89,7 @@ Result<Report> run(const Trial& trial, const std::string& perf_tools, const std:
                         .most_bytes = setting.most_bytes,
                         .factor = setting.factor,
                         .algorithms = algorithms_of(trial.collective),
-                        .turns = kTurns,
+                        .turns = setting.turns,
                         .row_ms = kRowMs,
                         .footprint = kFootprint,
                         .report = report,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -96,6 +97,20 @@ Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t ma
   return measurements;
 }
 
+namespace {
+
+/// Where the pages of a start lie changes times by a tenth and more, so a new time counts half.
+void add_time(const Fact& before, Fact& now) {
+  if (now.value == 0) {
+    now = before;
+  } else {
+    const double mean = std::sqrt(static_cast<double>(before.value) * static_cast<double>(now.value));
+    now.value = static_cast<uint64_t>(std::llround(mean));
+  }
+}
+
+}  // namespace
+
 Status keep(const std::string& path, std::vector<Measurements> measurements) {
   if (measurements.empty()) return {};
   const auto former = read_kept(path, measurements.front().machine);
@@ -106,7 +121,9 @@ Status keep(const std::string& path, std::vector<Measurements> measurements) {
       return (own_ns == 0) == (apart_ns == 0) && is_same_distance(own_ns, apart_ns);
     });
     if (same != measurements.end()) {
-      for (const auto& [call, sizes] : one.calls) same->calls[call].insert(sizes.begin(), sizes.end());
+      for (const auto& [call, sizes] : one.calls) {
+        for (const auto& [bytes, before] : sizes) add_time(before, same->calls[call][bytes]);
+      }
     } else if (measurements.size() < kDistancesMax) {
       measurements.push_back(one);
     }

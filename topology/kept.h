@@ -33,8 +33,9 @@ Result<std::string> read_text(const std::string& path);
 Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine);
 
 /// Puts them first, in place of those of the same machine and distances. Of these, times of calls stay for
-/// sizes that were not tried again. Replaces the file at once, so that no reader sees half of it; of two
-/// writers at once the last one wins. Makes the folder. Errors: kSystemError.
+/// sizes that were not tried again; of sizes that were, the geometric mean is kept. Replaces the file at
+/// once, so that no reader sees half of it; of two writers at once the last one wins. Makes the folder.
+/// Errors: kSystemError.
 Status keep(const std::string& path, std::vector<Measurements> measurements);
 Status keep_text(const std::string& path, const std::string& text);
 /// Whether both could write, to be asked before long work. Makes the folder. Errors: kSystemError.

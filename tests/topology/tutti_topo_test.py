@@ -192,6 +192,7 @@ def check_refusals():
     run("--format", "pdf", status=2)
     run("-d", "8 gpus", DGX, status=2)
     assert "/no/file" in run("/no/file", status=1)[1]
+    assert "refused" in run("--table", DGX, "/no/file", status=1)[0]
 
 
 if __name__ == "__main__":

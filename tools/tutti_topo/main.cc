@@ -268,8 +268,9 @@ Result<std::string> shown(const Options& options, const Imported& machine) {
   return show_tree(machine.graph);
 }
 
-/// A row for each file; a file that is refused has its reason as a row.
+/// A row for each file; a file that is refused has its reason as a row, and is told by the exit status.
 int write_table(const Options& options) {
+  int status = 0;
   std::cout << table_head();
   for (const std::string& path : options.files) {
     const size_t folder = path.rfind('/', path.rfind('/') - 1);
@@ -282,9 +283,10 @@ int write_table(const Options& options) {
       const size_t line = reason.find("line ");
       std::cout << "| " << name << " | refused: " << reason.substr(line == std::string::npos ? 0 : line)
                 << " | | | | | | |\n";
+      status = kRefused;
     }
   }
-  return 0;
+  return status;
 }
 
 /// To the file that -o names, or to standard output.
