@@ -2,7 +2,7 @@
 """Compares tutti with the installed peers: same method, same machine, interleaved.
 
 For every (collective, size) the libraries take turns for several rounds. A library's figure is the median over rounds
-of the median over batches of the time per call. Writes peers.json (rows), limits.json (limits), peers.txt (tables) and
+of the median over batches of the time per call, where the cores stayed at one placement. Writes peers.json (rows), limits.json (limits), peers.txt (tables) and
 peers.svg (plot). Uses only Python's standard library.
 """
 
@@ -32,8 +32,11 @@ DEFAULT_LIBRARIES = {"shm": ["tutti", "openmpi", "openmpi-ucx", "openmpi-ucc", "
                      "tcp": ["tutti", "openmpi", "openmpi-ucc", "mpich", "impi", "openmpi5", "gloo"]}
 # With more ranks than cores, a library with longer calls gets one turn a cell. This bounds a full run.
 SLOW_CALL_US = 20e3
-# The host of a virtual machine places two cores near (50-60 ns a cache line) or far (250 ns), and moves them.
+# The host of a virtual machine moves its cores, often many times a second. A line that takes longer than this times
+# another one was measured elsewhere.
 PLACEMENT_RATIO = 1.5
+LEAST_BATCHES = 5  # of a library at one placement
+PLACEMENTS_DIFFER = 4  # far cores may take so many times as long
 # A contender is at most CONTENDER_RATIO slower than the fastest. Turns agree if they differ by at most AGREEMENT_RATIO.
 CONTENDER_RATIO = 1.5
 AGREEMENT_RATIO = 1.1
@@ -108,8 +111,7 @@ class Field:
 
     def _start(self, launch):
         try:
-            ranks = 2 if launch is jobs.FLOOR else self.ranks
-            self.jobs[launch.name] = jobs.Job(launch, ranks, self.options.drivers, self.options.realtime)
+            self.jobs[launch.name] = jobs.Job(launch, self.ranks, self.options.drivers, self.options.realtime)
         except jobs.JobFailed as failure:
             self.log(f"skipped {launch.name} with {self.ranks} ranks: {failure}")
             self.failures[launch.name] = FAILURES_ALLOWED
@@ -141,7 +143,7 @@ def take_turn(field, collective, type_name, size, check, done, options):
     earlier turns."""
     oversubscribed = field.ranks > len(os.sched_getaffinity(0))
     answers = {}
-    names = [name for name in field.jobs if name != jobs.FLOOR.name]
+    names = list(field.jobs)
     first = len(done) % max(len(names), 1)
     for name in names[first:] + names[:first]:
         if name == "gloo-bcube" and collective != "all_reduce":
@@ -159,57 +161,58 @@ def take_turn(field, collective, type_name, size, check, done, options):
     return answers
 
 
-def steady_turns(turns):
-    """Keeps the turns (line before, line after, answers) in which the host did not move the cores. Of these, keeps the
-    turns of the more common placement. Without such a turn keeps all. Returns the answers and the time of a cache
-    line."""
-    near = lambda a, b: max(a, b) <= PLACEMENT_RATIO * min(a, b)
-    known = [turn for turn in turns if turn[0] and turn[1]]
-    steady = [turn for turn in known if near(turn[0], turn[1])]
-    if not steady:
-        return [answers for _, _, answers in turns], statistics.median(t[0] for t in known) if known else None
-    common = max(steady, key=lambda turn: sum(near(turn[0], other[0]) for other in steady))
-    kept = [turn for turn in steady if near(turn[0], common[0])]
-    return [answers for _, _, answers in kept], statistics.median(turn[0] for turn in kept)
+def batches_by_placement(turns):
+    """{placement: {library: [microseconds of each batch, turn by turn]}}, of the placements at which every library that
+    may be the fastest has batches enough; and {placement: nanoseconds of lines}. Batches during which the host moved
+    the cores do not count. Without such a placement, and where ranks share cores: all batches, at None."""
+    steady, everything, lines = {}, {}, {}
+    for turn in turns:
+        for name, answer in turn.items():
+            everything.setdefault(name, []).append([us for us, _, _ in answer["batches"]])
+            by_placement = {}
+            for us, before, after in answer["batches"]:
+                if min(before, after) > 0 and max(before, after) <= PLACEMENT_RATIO * min(before, after):
+                    placement = report.placement_of(after)
+                    by_placement.setdefault(placement, []).append(us)
+                    lines.setdefault(placement, []).append(after)
+            for placement, own in by_placement.items():
+                steady.setdefault(placement, {}).setdefault(name, []).append(own)
+    medians = {name: statistics.median(sum(own, [])) for name, own in everything.items()}
+    needed = [name for name, us in medians.items() if us <= PLACEMENTS_DIFFER * min(medians.values())]
+    enough = {placement: own for placement, own in steady.items()
+              if all(len(sum(own.get(name, []), [])) >= LEAST_BATCHES for name in needed)}
+    return (enough, lines) if enough else ({None: everything}, {})
 
 
-def agree(answers):
-    """Whether each of the fastest libraries took about equally long in all its turns, undisturbed by other work."""
-    times = {}
-    for answer in answers:
-        for name, figures in answer.items():
-            times.setdefault(name, []).append(figures["median_us"])
-    medians = {name: statistics.median(own) for name, own in times.items()}
-    fastest = min(medians.values(), default=0)
-    return all(max(own) <= AGREEMENT_RATIO * min(own) for name, own in times.items()
-               if medians[name] <= CONTENDER_RATIO * fastest)
+def agree(times):
+    """Whether each of the fastest libraries took about equally long in all its turns, undisturbed by other work.
+    `times`: {library: [batches of each turn]}."""
+    medians = {name: [statistics.median(own) for own in turns] for name, turns in times.items()}
+    fastest = min((statistics.median(own) for own in medians.values()), default=0)
+    return all(max(own) <= AGREEMENT_RATIO * min(own) for own in medians.values()
+               if statistics.median(own) <= CONTENDER_RATIO * fastest)
 
 
 def measure_cell(field, collective, type_name, size, options):
-    """Measures one (collective, type, size). The cache line is measured before and after each turn of all libraries; it
-    tells where the host has placed the cores. If the host moves them, or if turns disagree, there are up to four times
-    the rounds. Returns {library: {...}}."""
-    cache_line = lambda: (field.ask(jobs.FLOOR.name, "cache_line", batches=5, batch_us=500) or {}).get("median_us")
-    wanted = min(options.rounds, 2) if field.ranks > len(os.sched_getaffinity(0)) else options.rounds
+    """Measures one (collective, type, size). A cache line is measured between batches, and tells where the host has
+    placed the cores; each placement has figures of its own. If the host moves them all the time, or if turns disagree,
+    there are up to four times the rounds. Returns [{...}], one for each library and placement."""
+    oversubscribed = field.ranks > len(os.sched_getaffinity(0))
+    wanted = min(options.rounds, 2) if oversubscribed else options.rounds
     turns = []
-    before = cache_line()
     while len(turns) < MOST_ROUNDS * wanted:
-        answers = take_turn(field, collective, type_name, size, not turns, [t[2] for t in turns], options)
-        after = cache_line()
-        turns.append((before, after, answers))
-        before = after
-        kept, _ = steady_turns(turns)
-        if len(kept) >= wanted and agree(kept):
+        turns.append(take_turn(field, collective, type_name, size, not turns, turns, options))
+        by_placement, _ = batches_by_placement(turns)
+        is_placed = oversubscribed or None not in by_placement
+        if len(turns) >= wanted and is_placed and all(map(agree, by_placement.values())):
             break
-    kept, line_us = steady_turns(turns)
-    figures = {}
-    for name in dict.fromkeys(name for _, _, answers in turns for name in answers):
-        own = [answers[name] for answers in kept if name in answers] or [t[2][name] for t in turns if name in t[2]]
-        figures[name] = {"microseconds": statistics.median(answer["median_us"] for answer in own),
-                         "best_microseconds": min(answer["best_us"] for answer in own),
-                         "wrong_elements": sum(t[2][name]["wrong"] for t in turns if name in t[2]),
-                         "cache_line_microseconds": line_us}
-    return figures
+    by_placement, lines = batches_by_placement(turns)
+    return [{"configuration": name, "placement": placement,
+             "microseconds": statistics.median(statistics.median(own) for own in batches),
+             "best_microseconds": min(map(min, batches)),
+             "wrong_elements": sum(turn[name]["wrong"] for turn in turns if name in turn),
+             "cache_line_microseconds": statistics.median(lines[placement]) / 1e3 if placement in lines else None}
+            for placement, times in by_placement.items() for name, batches in times.items()]
 
 
 def cells_of(ranks, options):
@@ -229,15 +232,15 @@ def cells_of(ranks, options):
 def compare(launches, ranks, options, log, progress):
     """Measures all cells of one rank count. Returns rows."""
     rows = []
-    field = Field(launches + [jobs.FLOOR], ranks, options, log)
+    field = Field(launches, ranks, options, log)
     with contextlib.closing(field):
         cells = list(cells_of(ranks, options))
         for number, (collective, type_name, size) in enumerate(cells):
             progress(f"{ranks} ranks {collective} {type_name} {report.size_text(size)} ({number + 1}/{len(cells)})")
             versions = {name: (job.library, job.version, job.launch.note) for name, job in field.jobs.items()}
-            for name, figures in measure_cell(field, collective, type_name, size, options).items():
-                library, version, note = versions[name]
-                rows.append({"library": library, "configuration": name, "version": version, "note": note,
+            for figures in measure_cell(field, collective, type_name, size, options):
+                library, version, note = versions[figures["configuration"]]
+                rows.append({"library": library, "version": version, "note": note,
                              "transport": "tcp" if library == "gloo" else options.transport, "memory": options.memory, "hot": options.hot,
                              "collective": collective, "type": type_name, "ranks": ranks, "bytes": size, **figures})
     return rows

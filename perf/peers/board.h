@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +41,7 @@ struct alignas(64) RankLine {
   std::atomic<int64_t> wrong;  // elements that differ from the expected result
 };
 
-/// One cache line that two ranks bounce, to measure the cost of a line transfer.
+/// One of the cache lines that two ranks bounce, to measure the cost of a line transfer.
 struct alignas(64) BounceLine {
   std::atomic<uint64_t> value;
 };
@@ -106,8 +107,36 @@ class Board {
     }
   }
 
+  /// `count` round trips of a line between ranks 0 and 1. Each spins on the line that the other one writes.
+  void bounce(int64_t count) {
+    BounceLine* lines = page_->bounce;
+    for (int64_t i = 0; i < count; ++i) {
+      ++last_bounce_;
+      if (rank_ == 0) lines[0].value.store(last_bounce_, std::memory_order_release);
+      while (lines[1 - rank_].value.load(std::memory_order_acquire) != last_bounce_) {
+      }
+      if (rank_ == 1) lines[1].value.store(last_bounce_, std::memory_order_release);
+    }
+  }
+
+  /// What a cache line takes between ranks 0 and 1 now, one way, in nanoseconds: where the host of a virtual
+  /// machine has placed the cores. Collective. 0 where ranks share cores, and on ranks from 2 on.
+  int64_t probe_line() {
+    constexpr int64_t kTrips = 8;
+    if (oversubscribed_ || rank_ > 1 || rank_count_ < 2) return 0;
+    bounce(kTrips);
+    int64_t least_ns = INT64_MAX;  // of several stretches: an interrupt takes longer than all of them
+    for (int stretch = 0; stretch < 4; ++stretch) {
+      const int64_t start = now_ns();
+      bounce(kTrips);
+      least_ns = std::min(least_ns, (now_ns() - start) / (2 * kTrips));
+    }
+    return least_ns;
+  }
+
  private:
   BoardPage* page_ = nullptr;
+  uint64_t last_bounce_ = 0;
   int rank_;
   int rank_count_;
   bool oversubscribed_ = false;

@@ -1,9 +1,9 @@
 // The measuring method of all drivers. tutti, Open MPI, MPICH and Gloo differ only in the Library class.
 //
 // A measurement: rotate over buffers; warm up; find how many calls make a batch of a few milliseconds; run
-// batches; report the median time of a call. The shared page's barrier opens and closes each batch, timed
-// from the first rank's start to the last rank's end. Results are checked outside the timing, on fresh
-// buffers.
+// batches; report the time of a call in each, and the median. The shared page's barrier opens and closes each
+// batch, timed from the first rank's start to the last rank's end. Between batches a cache line tells where
+// the cores are. Results are checked outside the timing, on fresh buffers.
 //
 // A Library offers: name(), version(), rank(), rank_count(), supports(collective, type), begin(type),
 // progress() (called while waiting outside the library; may be empty), allocate(bytes)/release(pointer), one
@@ -21,6 +21,9 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "board.h"
@@ -53,11 +56,17 @@ inline Arguments parse_arguments(int argc, char** argv) {
   return arguments;
 }
 
+struct Batch {
+  double us = 0;               // of a call
+  int64_t line_before_ns = 0;  // Board::probe_line before the batch and after it
+  int64_t line_after_ns = 0;
+};
+
 struct Sample {
   double median_us = 0;
   double best_us = 0;
   int64_t calls = 0;
-  int batches = 0;
+  std::vector<Batch> batches = {};
   int64_t wrong = 0;
 };
 
@@ -115,20 +124,26 @@ Sample time_batches(Board& board, const Request& request, Body&& body) {
     long_enough = next < 0;
     calls = next < 0 ? -next : next;
   }
-  std::vector<double> per_call_us;
+  std::vector<Batch> batches;
+  int64_t line_ns = board.probe_line();
   for (;;) {
     const double spent_us = static_cast<double>(now_ns() - started) / 1e3;
-    const int done = static_cast<int>(per_call_us.size());
+    const int done = static_cast<int>(batches.size());
     const bool stop = done >= request.batches || (done >= kBatchesMin && spent_us > request.budget_us);
     if (agree_calls(board, stop ? 0 : calls) == 0) break;
     const int64_t elapsed = run_batch(board, calls, body);
-    per_call_us.push_back(static_cast<double>(elapsed) / static_cast<double>(calls) / 1e3);
+    const int64_t before_ns = std::exchange(line_ns, board.probe_line());
+    batches.push_back({.us = static_cast<double>(elapsed) / static_cast<double>(calls) / 1e3,
+                       .line_before_ns = before_ns,
+                       .line_after_ns = line_ns});
   }
+  std::vector<double> per_call_us;
+  for (const Batch& batch : batches) per_call_us.push_back(batch.us);
   std::sort(per_call_us.begin(), per_call_us.end());
   return {.median_us = per_call_us[per_call_us.size() / 2],
           .best_us = per_call_us.front(),
           .calls = calls,
-          .batches = static_cast<int>(per_call_us.size())};
+          .batches = std::move(batches)};
 }
 
 /// Passes `body` a callable that makes one call of the collective on one slot.
@@ -204,6 +219,7 @@ Sample measure(Library& library, Board& board, BufferRing& ring, const Request& 
     if (request.collective == Collective::kPingPong) {  // one way is half the round trip
       sample.median_us /= 2;
       sample.best_us /= 2;
+      for (Batch& batch : sample.batches) batch.us /= 2;
     }
     return sample;
   });
@@ -228,6 +244,19 @@ double late_barrier_cpu_ms(Library& library, Board& board, int64_t late_ms) {
   return static_cast<double>(most) / 1e6;
 }
 
+/// The answer to "measure", as JSON.
+inline std::string answer(const Sample& sample) {
+  std::ostringstream text;
+  text << "{\"median_us\": " << sample.median_us << ", \"best_us\": " << sample.best_us
+       << ", \"calls\": " << sample.calls << ", \"wrong\": " << sample.wrong << ", \"batches\": [";
+  for (const Batch& batch : sample.batches) {
+    text << (&batch == sample.batches.data() ? "[" : ", [") << batch.us << ", " << batch.line_before_ns
+         << ", " << batch.line_after_ns << "]";
+  }
+  text << "]}";
+  return text.str();
+}
+
 /// Answers requests until "quit" or until the orchestrator ends.
 template <class Library>
 int serve(Library& library, const Arguments& arguments) {
@@ -250,26 +279,20 @@ int serve(Library& library, const Arguments& arguments) {
   for (std::string text; std::getline(requests, text);) {
     const Request request = parse_request(text);
     alarm(static_cast<unsigned>(request.limit_s));
-    char reply[400] = "{\"error\": \"not supported\"}";
+    std::string reply = "{\"error\": \"not supported\"}";
     if (request.verb == "quit") break;
     if (request.verb == "measure" && library.supports(request.collective, request.type)) {
-      const Sample sample =
-          measure(library, board, request.memory == Memory::kLibrary ? own : plain, request);
-      std::snprintf(
-          reply, sizeof(reply),
-          "{\"median_us\": %.5f, \"best_us\": %.5f, \"calls\": %lld, \"batches\": %d, \"wrong\": %lld}",
-          sample.median_us, sample.best_us, static_cast<long long>(sample.calls), sample.batches,
-          static_cast<long long>(sample.wrong));
+      reply = answer(measure(library, board, request.memory == Memory::kLibrary ? own : plain, request));
     } else if (request.verb == "late_barrier") {
       const double cpu_ms = late_barrier_cpu_ms(library, board, std::stoll(request.words.at("late_ms")));
-      std::snprintf(reply, sizeof(reply), "{\"cpu_ms\": %.3f}", cpu_ms);
+      reply = "{\"cpu_ms\": " + std::to_string(cpu_ms) + "}";
     } else if (request.verb == "create") {
       std::optional<double> created_us;
       if constexpr (requires { library.first_create_microseconds(); }) {
         if (request.words.contains("first")) created_us = library.first_create_microseconds();
       }
       if (!request.words.contains("first")) created_us = library.create_microseconds(board);
-      if (created_us) std::snprintf(reply, sizeof(reply), "{\"median_us\": %.3f}", *created_us);
+      if (created_us) reply = "{\"median_us\": " + std::to_string(*created_us) + "}";
     }
     if (rank == 0) replies << reply << std::endl;
     alarm(0);

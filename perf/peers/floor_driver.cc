@@ -42,18 +42,6 @@ void copy_streaming(char* to, const char* from, size_t bytes) {
 }
 #endif
 
-/// `calls` round trips between ranks 0 and 1. Each rank spins on the line that the other writes.
-void bounce(Board& board, int64_t calls, uint64_t& last) {
-  BounceLine* lines = board.page().bounce;
-  for (int64_t i = 0; i < calls; ++i) {
-    ++last;
-    if (board.rank() == 0) lines[0].value.store(last, std::memory_order_release);
-    while (lines[1 - board.rank()].value.load(std::memory_order_acquire) != last) {
-    }
-    if (board.rank() == 1) lines[1].value.store(last, std::memory_order_release);
-  }
-}
-
 class Floor {
  public:
   explicit Floor(const Arguments& arguments)
@@ -61,8 +49,7 @@ class Floor {
 
   Sample measure(const Request& request) {
     if (request.verb == "cache_line") {
-      Sample sample =
-          time_batches(board_, request, [&](int64_t calls) { bounce(board_, calls, last_bounce_); });
+      Sample sample = time_batches(board_, request, [&](int64_t calls) { board_.bounce(calls); });
       sample.median_us /= 2;
       sample.best_us /= 2;
       return sample;
@@ -119,7 +106,6 @@ class Floor {
   Buffer from_;
   Buffer to_;
   size_t capacity_bytes_ = 0;
-  uint64_t last_bounce_ = 0;
 };
 
 int serve_floor(const Arguments& arguments) {

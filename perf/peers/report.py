@@ -5,7 +5,13 @@ import os
 import platform
 
 SUBJECT = "tutti"
-FAR_LINE_US = 0.12  # cores that share a cache exchange a line in 50-60 ns; other cores need 200 and more
+# What a line takes at most, in nanoseconds, between threads of one core (EPYC: 20 to 33) and between cores that share a
+# cache (50 to 130). Far cores need 200 and more.
+PLACEMENTS = {"one core": 42, "near": 150}
+
+
+def placement_of(line_ns):
+    return next((name for name, most in PLACEMENTS.items() if line_ns <= most), "far")
 
 
 def size_text(size):
@@ -49,71 +55,77 @@ def machine_text(realtime):
 
 
 class Cells:
-    """Rows of one (ranks, type), looked up by collective, bytes and configuration."""
+    """Rows of one (ranks, type). A cell is a collective, bytes and placement of the cores."""
 
     def __init__(self, rows, ranks, type_name):
         self.rows = [r for r in rows if r["ranks"] == ranks and r["type"] == type_name]
         self.collectives = list(dict.fromkeys(r["collective"] for r in self.rows))
         self.configurations = list(dict.fromkeys(r["configuration"] for r in self.rows))
-        self.line_us = {(r["collective"], r["bytes"]): r["cache_line_microseconds"] for r in self.rows}
-        self.by_key = {(r["collective"], r["bytes"], r["configuration"]): r["microseconds"] for r in self.rows}
+        cell = lambda r: (r["collective"], r["bytes"], r["placement"])
+        self.line_us = {cell(r): r["cache_line_microseconds"] for r in self.rows}
+        self.by_key = {(cell(r), r["configuration"]): r["microseconds"] for r in self.rows}
 
-    def sizes(self, collective=None):
-        return sorted({r["bytes"] for r in self.rows if collective in (None, r["collective"])})
+    def cells(self, collective=None, size=None):
+        """In the order of collectives and sizes."""
+        order = lambda cell: (self.collectives.index(cell[0]), cell[1])
+        return [cell for cell in sorted(self.line_us, key=order)
+                if collective in (None, cell[0]) and size in (None, cell[1])]
 
-    def time(self, collective, size, configuration):
-        return self.by_key.get((collective, size, configuration))
+    def time(self, cell, configuration):
+        return self.by_key.get((cell, configuration))
 
-    def fastest_peer(self, collective, size):
-        peers = [(us, c) for (k, s, c), us in self.by_key.items() if (k, s) == (collective, size) and c != SUBJECT]
+    def fastest_peer(self, cell):
+        peers = [(us, c) for (k, c), us in self.by_key.items() if k == cell and c != SUBJECT]
         return min(peers, default=(None, None))
 
-    def ratio(self, collective, size, against=None):
+    def ratio(self, cell, against=None):
         """Time of a peer (default: the fastest at this cell) over tutti's."""
-        own = self.time(collective, size, SUBJECT)
-        peer = self.time(collective, size, against) if against else self.fastest_peer(collective, size)[0]
+        own = self.time(cell, SUBJECT)
+        peer = self.time(cell, against) if against else self.fastest_peer(cell)[0]
         return peer / own if own and peer else None
+
+    def mean(self, cells, against=None):
+        return geometric_mean([self.ratio(cell, against) for cell in cells])
 
 
 def times_table(cells, collective):
-    names = [c for c in cells.configurations if any(cells.time(collective, s, c) for s in cells.sizes(collective))]
+    own = cells.cells(collective)
+    names = [c for c in cells.configurations if any(cells.time(cell, c) for cell in own)]
     has_subject = SUBJECT in names
     lines = []
-    for size in cells.sizes(collective):
-        line = [size_text(size)] + [time_text(cells.time(collective, size, name)) for name in names]
+    for cell in own:
+        line = [size_text(cell[1])] + [time_text(cells.time(cell, name)) for name in names]
         if has_subject:
-            line += [cells.fastest_peer(collective, size)[1] or "-", ratio_text(cells.ratio(collective, size))]
-        line_us = cells.line_us[collective, size]
-        lines.append(line + [f"{line_us * 1e3:.0f}" if line_us else "-"])
+            line += [cells.fastest_peer(cell)[1] or "-", ratio_text(cells.ratio(cell))]
+        line_us = cells.line_us[cell]
+        lines.append(line + [f"{cell[2]}, {line_us * 1e3:.0f}" if line_us else "-"])
     header = [f"{collective}, us"] + names + (["fastest peer", "peer/tutti"] if has_subject else [])
-    return table(header + ["cache line, ns"], lines)
+    return table(header + ["cores, ns a line"], lines)
 
 
 def ratios_table(cells):
-    """Rows are sizes, columns collectives: fastest peer over tutti."""
+    """Rows are sizes, columns collectives: fastest peer over tutti, in the mean of the placements."""
     lines = []
-    for size in cells.sizes():
+    for size in sorted({cell[1] for cell in cells.cells()}):
         if size:
-            lines.append([size_text(size)] + [ratio_text(cells.ratio(c, size)) for c in cells.collectives])
-    means = [geometric_mean([cells.ratio(c, size) for size in cells.sizes(c)]) for c in cells.collectives]
+            lines.append([size_text(size)] + [ratio_text(cells.mean(cells.cells(c, size))) for c in cells.collectives])
+    means = [cells.mean(cells.cells(collective)) for collective in cells.collectives]
     lines.append(["geometric mean"] + [ratio_text(mean) for mean in means])
     return table(["fastest peer / tutti"] + cells.collectives, lines)
 
 
 def summary(cells, ranks):
-    """The comparison in three sentences, with the cells where a peer is faster."""
-    every = [(c, s, cells.ratio(c, s)) for c in cells.collectives for s in cells.sizes(c) if cells.ratio(c, s)]
-    if not every:
-        return []
-    behind = [f"{c} {size_text(s)} ({r:.2f})" for c, s, r in every if r < 1]
-    out = [f"{ranks} ranks: geometric mean over {len(every)} cells {geometric_mean([r for _, _, r in every]):.2f}; "
-           f"a peer is faster in {len(behind)} of them" + (": " + ", ".join(behind) if behind else "")]
-    for words, chosen in (("near", lambda us: us < FAR_LINE_US), ("far", lambda us: us >= FAR_LINE_US)):
-        part = [r for c, s, r in every if cells.line_us[c, s] and chosen(cells.line_us[c, s])]
-        if part and len(part) < len(every):
-            out.append(f"{ranks} ranks, {len(part)} cells with {words} cores: geometric mean {geometric_mean(part):.2f}, "
-                       f"a peer faster in {sum(r < 1 for r in part)}")
-    gloo = geometric_mean([cells.ratio("all_reduce", s, "gloo") for s in cells.sizes("all_reduce")])
+    """The comparison of each placement in one sentence, with the cells where a peer is faster."""
+    out = []
+    for placement in dict.fromkeys(cell[2] for cell in cells.cells()):
+        part = [cell for cell in cells.cells() if cell[2] == placement and cells.ratio(cell)]
+        if not part:
+            continue
+        behind = [f"{cell[0]} {size_text(cell[1])} ({cells.ratio(cell):.2f})" for cell in part if cells.ratio(cell) < 1]
+        out.append(f"{ranks} ranks, cores {placement or 'of any placement'}: geometric mean over {len(part)} cells "
+                   f"{cells.mean(part):.2f}; a peer is faster in {len(behind)} of them"
+                   + (": " + ", ".join(behind) if behind else ""))
+    gloo = cells.mean(cells.cells("all_reduce"), "gloo")
     if gloo:
         out.append(f"{ranks} ranks: all_reduce against Gloo, geometric mean {gloo:.1f}")
     return out

@@ -45,11 +45,14 @@ def build(source, root, driver):
 
 
 def main(drivers):
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi_driver.cc")
+    folder = os.path.dirname(os.path.abspath(__file__))
+    source = os.path.join(folder, "mpi_driver.cc")
+    headers = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".h")]
+    changed = max(map(os.path.getmtime, [source] + headers))
     for name, wheels in WHEELS.items():
         root = os.path.abspath(os.path.join(drivers, "wheels", name))
         driver = os.path.join(drivers, f"{name}_driver")
-        if os.path.exists(driver) and os.path.getmtime(driver) > os.path.getmtime(source):
+        if os.path.exists(driver) and os.path.getmtime(driver) > changed:
             continue
         reason = None if os.path.isdir(os.path.join(root, "include")) and os.path.exists(
             os.path.join(root, "lib", "libmpi.so")) else install(root, wheels)
