@@ -149,11 +149,12 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
   size_t most = 0;
   for (const auto& [distance, count] : measured) most = std::max(most, count);
   std::erase_if(measured, [&](const auto& one) { return 2 * one.second < most; });
-  for (const auto& [algorithm, own] : middles) {
-    if (!std::ranges::all_of(measured, [&](const auto& one) { return own.contains(one.first); })) continue;
+  for (const auto& algorithm : middles) {
+    const std::map<uint64_t, double>& us = algorithm.second;
+    if (!std::ranges::all_of(measured, [&](const auto& one) { return us.contains(one.first); })) continue;
     double log_sum = 0;
-    for (const auto& [distance, count] : measured) log_sum += std::log(own.at(distance));
-    times.us[algorithm] = std::exp(log_sum / static_cast<double>(measured.size()));
+    for (const auto& one : measured) log_sum += std::log(us.at(one.first));
+    times.us[algorithm.first] = std::exp(log_sum / static_cast<double>(measured.size()));
   }
   return times;
 }
