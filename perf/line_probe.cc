@@ -1,7 +1,6 @@
 #include "perf/line_probe.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "core/file_descriptor.h"
+#include "net/process_file.h"
 
 namespace tutti::perf {
 namespace {
@@ -19,38 +19,43 @@ constexpr topology::LineTrips kTrips{.count = 32, .stretch = 8, .patience = std:
 }  // namespace
 
 Result<std::unique_ptr<LineProbe>> LineProbe::make(const Agreement& agreement, int rank) {
-  const FileDescriptor own(rank == 0 ? memfd_create("tutti-line", MFD_CLOEXEC) : -1);
-  const bool is_made = own.get() >= 0 && ftruncate(own.get(), sizeof(topology::LinePair)) == 0;
-  // Rank 0's file, as other processes of this machine name it.
-  double name[2] = {is_made ? static_cast<double>(getpid()) : 0, static_cast<double>(own.get())};
-  TUTTI_TRY(agreement.max(name));
-  const std::string path = format("/proc/%.0f/fd/%.0f", name[0], name[1]);
-  const FileDescriptor file(name[0] > 0 && rank <= 1 ? open(path.c_str(), O_RDWR | O_CLOEXEC) : -1);
-  std::unique_ptr<LineProbe> probe(new LineProbe(rank));
-  if (file.is_open()) {
-    void* const page =
-        mmap(nullptr, sizeof(topology::LinePair), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-    if (page != MAP_FAILED) probe->lines_ = static_cast<topology::LinePair*>(page);
+  const auto made = rank == 0 ? create_memory("tutti-line", sizeof(topology::LinePair)) : FileDescriptor();
+  const ProcessFile own = made ? name_file(made->get()) : ProcessFile();
+  // Rank 0's file, and the cores of ranks 0 and 1.
+  double facts[6] = {};
+  if (rank == 0) {
+    const auto pid = static_cast<double>(getpid());
+    facts[0] = pid;
+    facts[1] = own.fd;
+    facts[2] = own.device;
+    facts[3] = static_cast<double>(own.inode);
   }
-  double can_measure = rank > 1 || probe->lines_ != nullptr ? 1 : 0;
+  if (rank <= 1) facts[4 + rank] = 1 + sched_getcpu();
+  TUTTI_TRY(agreement.max(facts));
+  std::unique_ptr<LineProbe> probe(new LineProbe(rank));
+  if (rank <= 1 && facts[4] != facts[5]) {
+    const ProcessFile file{.fd = static_cast<int32_t>(facts[1]),
+                           .device = static_cast<uint32_t>(facts[2]),
+                           .inode = static_cast<uint64_t>(facts[3])};
+    auto page = map_memory(open_file_of(static_cast<int64_t>(facts[0]), file), sizeof(topology::LinePair));
+    if (page) probe->page_ = std::move(*page);
+  }
+  double can_measure = rank > 1 || probe->page_.base() != nullptr ? 1 : 0;
   TUTTI_TRY(agreement.min({&can_measure, 1}));
   if (can_measure == 0) return std::unique_ptr<LineProbe>();
   (void)probe->measure();
   return probe;
 }
 
-LineProbe::~LineProbe() {
-  if (lines_ != nullptr) munmap(lines_, sizeof(topology::LinePair));
-}
-
 std::array<uint64_t, 2> LineProbe::measure() {
-  if (lines_ == nullptr) return {};
+  if (page_.base() == nullptr) return {};
+  auto& lines = *reinterpret_cast<topology::LinePair*>(page_.base());
   ++number_;
   if (rank_ == 1) {
-    (void)topology::answer_line(*lines_, number_, kTrips);
+    (void)topology::answer_line(lines, number_, kTrips);
     return {};
   }
-  const auto line_ns = static_cast<uint64_t>(std::ceil(topology::send_line(*lines_, number_, kTrips)));
+  const auto line_ns = static_cast<uint64_t>(std::ceil(topology::send_line(lines, number_, kTrips)));
   return {std::exchange(line_ns_, line_ns), line_ns};
 }
 

@@ -144,11 +144,15 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
       ++measured[distance];
     }
   }
-  // Distances at which few algorithms were measured do not count. Nor do algorithms without samples at one
-  // that counts: where all take longer, they would seem faster.
+  // Distances without the library's choice, or with few algorithms, do not count. Nor do algorithms without
+  // samples at a distance that counts: where all take longer, they would seem faster.
   size_t most = 0;
   for (const auto& [distance, count] : measured) most = std::max(most, count);
-  std::erase_if(measured, [&](const auto& one) { return 2 * one.second < most; });
+  const auto by_default = middles.find(times.by_default);
+  std::erase_if(measured, [&](const auto& one) {
+    const bool lacks_default = by_default != middles.end() && !by_default->second.contains(one.first);
+    return 2 * one.second < most || lacks_default;
+  });
   for (const auto& algorithm : middles) {
     const std::map<uint64_t, double>& us = algorithm.second;
     if (!std::ranges::all_of(measured, [&](const auto& one) { return us.contains(one.first); })) continue;
@@ -160,7 +164,7 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
 }
 
 std::string Samples::winner_of(const Times& times, const std::string& before) {
-  if (times.us.empty()) return {};
+  if (times.us.empty() || (!times.by_default.empty() && !times.us.contains(times.by_default))) return {};
   const auto us = [](const auto& one) { return one.second; };
   const auto fastest = std::ranges::min_element(times.us, {}, us);
   const auto by_default = times.us.find(times.by_default);

@@ -190,7 +190,7 @@ class Side {
     return exchange(bytes) && exchange_memory(bytes) && ping_pong(bytes) && stream(bytes);
   }
 
-  /// Those since the last time, unless the cores have moved since then.
+  /// Keeps the samples since the call before, unless the cores have moved since then.
   bool keep_samples() {
     constexpr topology::LineTrips kLineTrips{
         .count = 32, .stretch = 8, .patience = std::chrono::milliseconds(10)};
@@ -563,7 +563,10 @@ std::vector<AtDistance> by_distance(const SamplesByLine& by_line) {
   AtDistance all;
   for (const auto& [line_ns, samples] : by_line) {
     for (AtDistance* one : {&found[topology::distance_at(distances, line_ns)], &all}) {
-      one->lines_ns.push_back(static_cast<double>(line_ns));
+      for (const auto& [key, values] : samples) {
+        if (key.first == SliceWork::kPass)
+          one->lines_ns.insert(one->lines_ns.end(), values.size(), static_cast<double>(line_ns));
+      }
       add_samples(samples, one->samples);
     }
   }
@@ -599,11 +602,7 @@ Result<std::vector<topology::Measurements>> measure_slices(const topology::Graph
       topology::Measurements& own = all.emplace_back(common);
       own.slices.turn_ns = turn_ns;
       own.slices.call_ns = call_ns;
-      for (topology::PairLatency& pair : own.pairs) {
-        if (std::minmax(pair.core_a, pair.core_b) != std::minmax(cores[0], cores[1])) continue;
-        if (!one.lines_ns.empty()) pair.latency_ns = topology::middle_of(one.lines_ns);
-        own.slices.apart_ns = pair.latency_ns;
-      }
+      if (!one.lines_ns.empty()) topology::set_distance(own, cores, topology::middle_of(one.lines_ns));
       add_curves(one.samples, own.slices);
       add_curves(*sockets, own.slices);
     }

@@ -10,9 +10,9 @@
 namespace tutti::tool {
 
 /// `common` with slices, in about 1.5 s: one for each distance that the cores were at for long enough, the
-/// most common one first; if they never stayed, one for all. Starts processes. Without two cores that this
-/// process may use, or if one of them is taken away for a second: `common` alone. The process must have no
-/// other threads. Errors: kSystemError if no thread can be made.
+/// most common one first; without such a distance, one for all that was measured. Starts processes. Without
+/// two cores that this process may use: `common` alone. Without curves if a core is taken away for a second.
+/// The process must have no other threads. Errors: kSystemError if no thread can be made.
 Result<std::vector<topology::Measurements>> measure_slices(const topology::Graph& graph,
                                                            const topology::Measurements& common);
 

@@ -16,12 +16,12 @@ namespace tutti::tool {
 struct TriedCalls {
   Samples samples = {};
   size_t wanted_runs = 0;
-  size_t good_runs = 0;  ///< of them, those in time during most rows of which the cores stayed
+  size_t good_runs = 0;  ///< those that ended in time, and whose cores stayed during most rows
 };
 
 /// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 and 4 on two emulated hosts. What
 /// does not fit into the budget is left out, and so are runs that fail, but for the first, and rows during
-/// which the cores moved. While time is left, runs are repeated during most rows of which they moved. Begins
+/// which the cores moved. While time is left, runs are repeated whose cores moved during most rows. Begins
 /// with what is not `known`. Errors: those of the first run; kSystemError without a folder for reports.
 Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
                              const topology::CallTimes& known = {});

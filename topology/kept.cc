@@ -113,6 +113,9 @@ void add_time(const Fact& before, Fact& now) {
 
 Status keep(const std::string& path, std::vector<Measurements> measurements) {
   if (measurements.empty()) return {};
+  measurements.erase(
+      measurements.begin() + static_cast<ptrdiff_t>(std::min(measurements.size(), kDistancesMax)),
+      measurements.end());
   const auto former = read_kept(path, measurements.front().machine);
   for (const Measurements& one : former ? *former : std::vector<Measurements>()) {
     const uint64_t own_ns = one.slices.apart_ns.value;
@@ -121,6 +124,7 @@ Status keep(const std::string& path, std::vector<Measurements> measurements) {
       return (own_ns == 0) == (apart_ns == 0) && is_same_distance(own_ns, apart_ns);
     });
     if (same != measurements.end()) {
+      if (!same->slices.are_known() && one.slices.are_known()) same->slices = one.slices;
       for (const auto& [call, sizes] : one.calls) {
         for (const auto& [bytes, before] : sizes) add_time(before, same->calls[call][bytes]);
       }

@@ -208,6 +208,13 @@ const Measurements& nearest(const std::vector<Measurements>& all, uint64_t line_
   return *std::ranges::min_element(all, {}, steps);
 }
 
+void set_distance(Measurements& measurements, const std::vector<uint32_t>& cores, const Fact& apart_ns) {
+  measurements.slices.apart_ns = apart_ns;
+  for (PairLatency& pair : measurements.pairs) {
+    if (std::minmax(pair.core_a, pair.core_b) == std::minmax(cores[0], cores[1])) pair.latency_ns = apart_ns;
+  }
+}
+
 uint64_t fingerprint(const Graph& graph) {
   uint64_t hash = kHashSeed;
   const auto add = [&](std::string_view text) {

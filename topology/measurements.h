@@ -9,7 +9,8 @@
 //   trial all_reduce 4 1 ring 32768 35.2 us
 //
 // The host of a virtual machine moves its cores near to each other and far apart, and all times change. So a
-// file has measurements for each distance, the latest first, each with a title of its own.
+// file has measurements for each distance, each with a title of its own: those of the latest probes first,
+// and of these the most common distance.
 #pragma once
 
 #include <cstdint>
@@ -57,12 +58,15 @@ bool is_same_distance(uint64_t line_ns, uint64_t other_line_ns);
 
 /// The least line of each distance, in rising order. Unknown lines, of 0 ns, are a distance of their own.
 std::vector<uint64_t> distances_of(const std::set<uint64_t>& lines_ns);
-/// The one of `distances` that the line, one of those that they are of, belongs to.
+/// The distance of a line that was among those of distances_of.
 uint64_t distance_at(const std::vector<uint64_t>& distances, uint64_t line_ns);
 
 /// Those whose distance (SliceCosts::apart_ns) is the nearest; the first of them, and of all if `line_ns` is
 /// 0. `all` has one at least.
 const Measurements& nearest(const std::vector<Measurements>& all, uint64_t line_ns);
+
+/// These are measurements of two cores that are so far apart, by the system's numbers.
+void set_distance(Measurements& measurements, const std::vector<uint32_t>& cores, const Fact& apart_ns);
 
 /// Equal for machines of equal parts: models, counts, places. Names, addresses and speeds do not count.
 uint64_t fingerprint(const Graph& graph);

@@ -2,8 +2,8 @@
 """Compares tutti with the installed peers: same method, same machine, interleaved.
 
 For every (collective, size) the libraries take turns for several rounds. A library's figure is the median over rounds
-of the median over batches of the time per call, where the cores stayed at one placement. Writes peers.json (rows), limits.json (limits), peers.txt (tables) and
-peers.svg (plot). Uses only Python's standard library.
+of the median over batches of the time per call, where the cores stayed at one placement. Writes peers.json (rows),
+limits.json (limits), peers.txt (tables) and peers.svg (plot). Uses only Python's standard library.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SLOW_CALL_US = 20e3
 # another one was measured elsewhere.
 PLACEMENT_RATIO = 1.5
 LEAST_BATCHES = 5  # of a library at one placement
-PLACEMENTS_DIFFER = 4  # far cores may take so many times as long
+PLACEMENTS_DIFFER = 10  # far cores take at most so many times as long as threads of one core
 # A contender is at most CONTENDER_RATIO slower than the fastest. Turns agree if they differ by at most AGREEMENT_RATIO.
 CONTENDER_RATIO = 1.5
 AGREEMENT_RATIO = 1.1
@@ -155,33 +155,56 @@ def take_turn(field, collective, type_name, size, check, done, options):
                            batch_us=2000 if options.quick else 3000,
                            budget_us=3e5 if oversubscribed else 5e5 if options.quick else 1.2e6, check=int(check))
         if answer:
+            if isinstance(answer["batches"], int):  # a driver from before batches had lines
+                answer["batches"] = [[answer["median_us"], 0, 0]] * answer["batches"]
             answers[name] = answer
             if answer["wrong"]:
                 field.log(f"{name}: {collective} {size} B {type_name}: {answer['wrong']} wrong elements")
     return answers
 
 
+def placements_of(lines):
+    """{nanoseconds of a line: placement}. Lines that differ by less than PLACEMENT_RATIO are of one placement."""
+    groups = []
+    for line in sorted(lines):
+        if not groups or line > PLACEMENT_RATIO * groups[-1][0]:
+            groups.append([])
+        groups[-1].append(line)
+    return {line: report.placement_of(statistics.median(group)) for group in groups for line in group}
+
+
 def batches_by_placement(turns):
     """{placement: {library: [microseconds of each batch, turn by turn]}}, of the placements at which every library that
     may be the fastest has batches enough; and {placement: nanoseconds of lines}. Batches during which the host moved
     the cores do not count. Without such a placement, and where ranks share cores: all batches, at None."""
-    steady, everything, lines = {}, {}, {}
+    everything, steady, lines = {}, {}, {}
+    is_steady = lambda before, after: min(before, after) > 0 and max(before, after) <= PLACEMENT_RATIO * min(before, after)
+    batches = [batch for turn in turns for answer in turn.values() for batch in answer["batches"]]
+    placements = placements_of(after for _, before, after in batches if is_steady(before, after))
     for turn in turns:
         for name, answer in turn.items():
             everything.setdefault(name, []).append([us for us, _, _ in answer["batches"]])
             by_placement = {}
             for us, before, after in answer["batches"]:
-                if min(before, after) > 0 and max(before, after) <= PLACEMENT_RATIO * min(before, after):
-                    placement = report.placement_of(after)
-                    by_placement.setdefault(placement, []).append(us)
-                    lines.setdefault(placement, []).append(after)
+                if is_steady(before, after):
+                    by_placement.setdefault(placements[after], []).append(us)
+                    lines.setdefault(placements[after], []).append(after)
             for placement, own in by_placement.items():
                 steady.setdefault(placement, {}).setdefault(name, []).append(own)
-    medians = {name: statistics.median(sum(own, [])) for name, own in everything.items()}
-    needed = [name for name, us in medians.items() if us <= PLACEMENTS_DIFFER * min(medians.values())]
-    enough = {placement: own for placement, own in steady.items()
-              if all(len(sum(own.get(name, []), [])) >= LEAST_BATCHES for name in needed)}
+    enough = {placement: own for placement, own in steady.items() if is_complete(own, everything)}
     return (enough, lines) if enough else ({None: everything}, {})
+
+
+def is_complete(own, everything):
+    """Whether a library with fewer than LEAST_BATCHES at a placement cannot be the fastest there. `own`: its batches of
+    each library; `everything`: those of all placements."""
+    flat = {name: sum(turns, []) for name, turns in own.items()}
+    known = [statistics.median(batches) for batches in flat.values() if len(batches) >= LEAST_BATCHES]
+    if not known:
+        return False
+    few = [name for name in everything if len(flat.get(name, [])) < LEAST_BATCHES]
+    return all(min(flat[name]) > CONTENDER_RATIO * min(known) if name in flat
+               else min(sum(everything[name], [])) > PLACEMENTS_DIFFER * min(known) for name in few)
 
 
 def agree(times):

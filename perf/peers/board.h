@@ -59,7 +59,8 @@ inline constexpr size_t kBoardBytes = 64 * 1024;
 static_assert(sizeof(BoardPage) <= kBoardBytes);
 static_assert(std::atomic<int64_t>::is_always_lock_free, "atomics must work between processes");
 
-/// This rank's view of the page. Maps it at construction, unmaps it at destruction; throws on failure.
+/// This rank's view of the page. Maps it at construction, unmaps it at destruction; throws on failure. Made
+/// before the rank is bound to a core.
 class Board {
  public:
   Board(const std::string& path, int rank, int rank_count) : rank_(rank), rank_count_(rank_count) {
@@ -70,7 +71,10 @@ class Board {
     close(descriptor);
     if (memory == MAP_FAILED) throw std::runtime_error("cannot map " + path);
     page_ = static_cast<BoardPage*>(memory);
-    oversubscribed_ = rank_count > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    (void)sched_getaffinity(0, sizeof(allowed), &allowed);
+    oversubscribed_ = rank_count > CPU_COUNT(&allowed);
   }
   ~Board() { munmap(page_, kBoardBytes); }
   Board(const Board&) = delete;

@@ -261,9 +261,9 @@ inline std::string answer(const Sample& sample) {
 template <class Library>
 int serve(Library& library, const Arguments& arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (arguments.pin == "core") pin_to_core(library.rank());
   const int rank = library.rank();
   Board board(arguments.dir + "/board", rank, library.rank_count());
+  if (arguments.pin == "core") pin_to_core(rank);
   board.set_progress(library.progress());
   BufferRing plain([](size_t bytes) { return std::aligned_alloc(64, bytes); },
                    [](void* memory) { std::free(memory); });

@@ -110,8 +110,8 @@ class Floor {
 
 int serve_floor(const Arguments& arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  pin_to_core(arguments.rank);
   Floor floor(arguments);
+  pin_to_core(arguments.rank);
   std::ifstream requests(arguments.dir + "/requests." + std::to_string(arguments.rank));
   std::ofstream replies;
   if (arguments.rank == 0) {

@@ -1,4 +1,4 @@
-"""An SVG of the comparison, written by hand: one panel per (ranks, collective), size across, time upwards, both log."""
+"""An SVG of the comparison, written by hand: one panel per (ranks, collective, placement), size across, time upwards, both log."""
 
 import math
 from xml.sax.saxutils import escape
@@ -44,7 +44,7 @@ def svg(rows, machine):
     panels = {}
     for row in rows:
         if row["bytes"] and row["type"] == "float32":
-            key = (row["ranks"], row["collective"])
+            key = (row["ranks"], row["collective"], row["placement"])
             panels.setdefault(key, {}).setdefault(row["configuration"], []).append((row["bytes"], row["microseconds"]))
     lines = max(1, math.ceil(len(panels) / COLUMNS))
     width, height = PANEL_WIDTH * COLUMNS, HEADER_HEIGHT + PANEL_HEIGHT * lines
@@ -58,8 +58,8 @@ def svg(rows, machine):
         color = COLORS.get(name, "#000000")
         out.append(f'<line x1="{x}" y1="38" x2="{x + 22}" y2="38" stroke="{color}" stroke-width="3"/>')
         out.append(_text(x + 27, 42, name, 11, "start"))
-    for number, ((ranks, collective), series) in enumerate(panels.items()):
+    for number, ((ranks, collective, placement), series) in enumerate(panels.items()):
         left = number % COLUMNS * PANEL_WIDTH
         top = HEADER_HEIGHT + number // COLUMNS * PANEL_HEIGHT
-        out += _panel(left, top, f"{collective}, {ranks} ranks", series)
+        out += _panel(left, top, f"{collective}, {ranks} ranks" + (f", {placement}" if placement else ""), series)
     return "\n".join(out + ["</svg>"])

@@ -115,8 +115,10 @@ def ratios_table(cells):
 
 
 def summary(cells, ranks):
-    """The comparison of each placement in one sentence, with the cells where a peer is faster."""
-    out = []
+    """The comparison in one sentence, then that of each placement, with the cells where a peer is faster."""
+    every = [cell for cell in cells.cells() if cells.ratio(cell)]
+    out = [f"{ranks} ranks: geometric mean over {len(every)} cells {cells.mean(every):.2f}; a peer is faster in "
+           f"{sum(cells.ratio(cell) < 1 for cell in every)} of them"] if every else []
     for placement in dict.fromkeys(cell[2] for cell in cells.cells()):
         part = [cell for cell in cells.cells() if cell[2] == placement and cells.ratio(cell)]
         if not part:

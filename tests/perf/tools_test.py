@@ -111,7 +111,8 @@ def check_algorithms_in_turns():
         assert all(row["algorithm"] == "ring" for row in rows if row["wanted"] == "ring"), rows
         assert all(row["in_place"] is None for row in rows), rows
         # Where the two cores were before and after each row; 0 if one of them was busy.
-        assert all(len(row["out_of_place"]["line_ns"]) == 2 for row in rows), rows
+        if len(os.sched_getaffinity(0)) > 1:
+            assert all(len(row["out_of_place"]["line_ns"]) == 2 for row in rows), rows
         counts = {(row["size"], row["wanted"], row["actual_iterations"]) for row in rows}
         assert len(counts) == 4, f"a later turn counts its calls anew: {counts}"
 

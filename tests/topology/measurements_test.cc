@@ -170,6 +170,30 @@ TEST(KeptTest, EachDistanceOfTheCoresHasItsOwnMeasurements) {
   std::filesystem::remove_all(folder);
 }
 
+// Goal: a file that was kept can be read again, however many distances there are. Method: five at once; then
+// measurements without slices, which must not replace slices.
+TEST(KeptTest, NoMoreDistancesAreKeptThanCanBeRead) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tutti-kept-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/file";
+  std::vector<Measurements> all;
+  for (const uint64_t line_ns : {24, 42, 75, 140, 270}) all.push_back(measured_at(line_ns, "ring", 7));
+  ASSERT_TRUE(keep(path, all));
+  const auto kept = read_kept(path, 255);
+  ASSERT_TRUE(kept) << kept.status().text();
+  EXPECT_EQ(*kept, std::vector(all.begin(), all.begin() + kDistancesMax));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(MeasurementsTest, LinesAreSortedIntoDistances) {
+  const std::vector<uint64_t> distances = distances_of({0, 22, 33, 54, 80, 215, 280});
+  EXPECT_EQ(distances, (std::vector<uint64_t>{0, 22, 54, 215}));
+  EXPECT_EQ(distance_at(distances, 0), 0u);
+  EXPECT_EQ(distance_at(distances, 33), 22u);
+  EXPECT_EQ(distance_at(distances, 54), 54u);
+  EXPECT_EQ(distance_at(distances, 280), 215u);
+}
+
 // Goal: the probes keep to their budget on any machine, and what they find is possible.
 TEST(ProbesTest, ThisMachineIsMeasuredWithinTheBudget) {
   const auto machine = detect_this_machine();

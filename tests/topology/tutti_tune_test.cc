@@ -163,6 +163,8 @@ TEST(SamplesTest, EachDistanceOfTheCoresCountsOnce) {
   add("recursive_doubling", 100, 0, 3);
   add("direct_two_shot", 1, 24, 3);
   EXPECT_EQ(chosen(samples, 1024), "ring") << "only one algorithm was measured at 24 ns";
+  samples.add(case_of("default"), 1024, {50, 250}, "hierarchical");
+  EXPECT_EQ(chosen(samples, 1024), "none") << "nothing can be better than the library's choice unmeasured";
 }
 
 TEST(SamplesTest, ASampleOfAnotherAlgorithmIsNotKept) {

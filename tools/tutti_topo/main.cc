@@ -85,7 +85,7 @@ std::string print_ns(const topology::Measurements& measurements) {
   return topology::print_time(measurements.slices.apart_ns.value);
 }
 
-/// This machine with the latest measured numbers or, if `looks`, with those of the distance that its cores
+/// This machine with the first measured numbers or, if `looks`, with those of the distance that its cores
 /// have now. `host_name`: as detect_this_machine.
 Result<Imported> load_this_machine(const std::string& host_name, bool looks) {
   auto machine = topology::detect_this_machine(host_name);
@@ -142,6 +142,14 @@ Result<std::vector<topology::Measurements>> probe(const topology::Graph& graph) 
   return measure_slices(graph, *common);
 }
 
+/// The calls that an earlier --measure has tried at this distance of the cores.
+topology::CallTimes known_calls(const std::string& path, uint64_t kind, uint64_t line_ns) {
+  const auto kept = topology::read_kept(path, kind);
+  if (!kept) return {};
+  const topology::Measurements& own = topology::nearest(*kept, line_ns);
+  return topology::is_same_distance(own.slices.apart_ns.value, line_ns) ? own.calls : topology::CallTimes();
+}
+
 /// Tries all algorithms in short runs; those that are not `known` first.
 TriedCalls try_all_calls(double budget_s, const topology::CallTimes& known) {
   const std::string perf_tools = find_perf_tools();
@@ -176,7 +184,8 @@ std::vector<topology::Measurements> kept_of_others(const std::string& path, uint
 
 /// Fills in the calls of `all`, which has one at least. A distance of many trials at which there was no time
 /// for slices borrows those of the nearest other one: trials correct what is predicted from them.
-void add_calls(const Samples& samples, std::vector<topology::Measurements>& all) {
+void add_calls(const Samples& samples, const std::vector<uint32_t>& cores,
+               std::vector<topology::Measurements>& all) {
   constexpr size_t kManyTrials = 100;
   std::vector<uint64_t> lines;
   for (const auto& [of, sizes] : samples.cases()) {
@@ -193,10 +202,10 @@ void add_calls(const Samples& samples, std::vector<topology::Measurements>& all)
     const auto is_here = [&](const topology::Measurements& one) {
       return topology::is_same_distance(one.slices.apart_ns.value, apart_ns.value);
     };
-    if (trials < kManyTrials || all.size() == topology::kDistancesMax || std::ranges::any_of(all, is_here))
+    if (trials < kManyTrials || all.size() >= topology::kDistancesMax || std::ranges::any_of(all, is_here))
       continue;
     topology::Measurements borrower = topology::nearest(all, apart_ns.value);
-    borrower.slices.apart_ns = apart_ns;
+    topology::set_distance(borrower, cores, apart_ns);
     all.push_back(std::move(borrower));
   }
   for (topology::Measurements& one : all) one.calls = call_times(samples, one.slices.apart_ns.value);
@@ -211,14 +220,12 @@ Status measure_and_keep(const Options& options, const topology::Graph& graph, ui
   auto found = probe(graph);
   TUTTI_TRY(found.status());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const auto kept = topology::read_kept(path, kind);
-  const topology::CallTimes known =
-      kept ? topology::nearest(*kept, found->front().slices.apart_ns.value).calls : topology::CallTimes();
-  const TriedCalls tried = try_all_calls(kBudgetS - took.count(), known);
+  const TriedCalls tried =
+      try_all_calls(kBudgetS - took.count(), known_calls(path, kind, found->front().slices.apart_ns.value));
   // Trials are of any distance.
   const auto others = kept_of_others(path, kind, *found);
   found->insert(found->end(), others.begin(), others.end());
-  add_calls(tried.samples, *found);
+  add_calls(tried.samples, topology::first_two_cores(graph), *found);
   TUTTI_TRY(topology::keep(path, std::move(*found)));
   if (tried.samples.cases().empty() || !options.output.empty() || has_tuned(kind)) return {};
   const auto all = topology::read_kept(path, kind);

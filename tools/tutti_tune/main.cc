@@ -148,11 +148,12 @@ class Tuner {
     }
   }
 
-  /// Whether this round has measured the case, from about the least wanted size to about the longest.
+  /// Whether this round has measured the case, from about the least wanted size to about the longest: of each
+  /// more than half of its rows.
   bool is_done(const Case& of, uint32_t round) const {
     const uint64_t near_most = options_.most / (uint64_t{2} * options_.factor);
     return samples_.reach(known(of), 2 * options_.least, near_most) &&
-           samples_.rounds_of(known(of)) > round * kTurns;
+           2 * samples_.rounds_of(known(of)) > (2 * round + 1) * kTurns;
   }
 
   /// As the samples know the case: a launcher's ranks and hosts are known after the first run.
@@ -163,7 +164,7 @@ class Tuner {
     return of;
   }
 
-  /// False: the cores moved during most rows.
+  /// False: most rows were left out.
   bool measure(const Case& of) {
     const RunOptions run_options{.folder = perf_tools_,
                                  .launcher = launcher_,
@@ -191,7 +192,7 @@ class Tuner {
     hosts_ = std::max(report->hosts, options_.emulated_hosts);
     add_rows(*report, of.collective, hosts_, samples_);
     if (have_moved(*report)) {
-      last_failure_ = "the cores moved during most rows";
+      last_failure_ = "the cores moved, or were busy, during most rows";
       return false;
     }
     if (samples_.rounds_of(known(of)) == 0) samples_.refuse(of);
@@ -231,7 +232,8 @@ class Tuner {
     if (failed_ > 0) std::cerr << format("%u runs failed. The last one: ", failed_) << last_failure_ << "\n";
     if (left_out_ > 0) {
       std::cerr << format(
-          "most rows of %u runs were left out, because the cores moved meanwhile; call tutti-tune again to "
+          "most rows of %u runs were left out, because the cores moved or were busy; call tutti-tune again "
+          "to "
           "go on\n",
           left_out_);
     }
