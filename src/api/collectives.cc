@@ -359,8 +359,24 @@ Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, i
   TUTTI_TRY(message.status());
   message->peer = static_cast<uint32_t>(peer);
   TUTTI_TRY(issue(handle, *message, stream));
-  last = {*message, count};
+  last = {*message, count, !in_group() && stream.kind == 0 && !handle->comm->is_on_device()};
   return Status::ok();
+}
+
+/// A message, outside a group like the last one of its direction on the short path.
+inline tutti_result_t send_or_receive(void* buffer, size_t count, tutti_type_t type, int peer, int tag,
+                                      bool sending, tutti_comm* handle, tutti_stream_t stream) noexcept {
+  if (CallGuard::begin(handle)) [[likely]] {
+    tutti_comm::LastMessage& last = sending ? handle->last_send : handle->last_receive;
+    if (last.ran_alone && repeats(handle, last, count, type, peer, tag, stream) && group_depth == 0 &&
+        buffer != nullptr) [[likely]] {
+      last.message.buffer = buffer;
+      return repeat(handle, last.message);
+    }
+    CallGuard::end(handle);
+  }
+  return guarded_call(
+      handle, [&] { return point_to_point(buffer, count, type, peer, tag, sending, handle, stream); });
 }
 
 Status receive_from_any(void* buffer, size_t count, tutti_type_t type, int tag, int* source,
@@ -470,15 +486,12 @@ TUTTI_API tutti_result_t tutti_all_to_all_v(const void* send, const size_t* send
 TUTTI_API tutti_result_t tutti_send(const void* send, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) noexcept {
   // Const is cast away because messages of both directions share one type. A send only reads its buffer.
-  return guarded_call(comm, [&] {
-    return point_to_point(const_cast<void*>(send), count, type, peer, tag, true, comm, stream);
-  });
+  return send_or_receive(const_cast<void*>(send), count, type, peer, tag, true, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call(comm,
-                      [&] { return point_to_point(recv, count, type, peer, tag, false, comm, stream); });
+  return send_or_receive(recv, count, type, peer, tag, false, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_recv_any(void* recv, size_t count, tutti_type_t type, int tag, int* source,

@@ -44,6 +44,7 @@ struct tutti_comm {
   struct LastMessage {
     tutti::Message message;
     uint64_t count = UINT64_MAX;  ///< this many elements are never valid
+    bool ran_alone = false;       ///< blocking, outside a group, between ranks in host memory
   };
   LastMessage last_send;
   LastMessage last_receive;

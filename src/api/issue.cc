@@ -60,6 +60,14 @@ tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept
   });
 }
 
+tutti_result_t repeat(tutti_comm* handle, const Message& message) noexcept {
+  return guarded([&] {
+    const CallGuard busy(handle, std::adopt_lock);
+    handle->repeat.valid = false;
+    return take_turn(handle).run(message);
+  });
+}
+
 Status check_host_stream(tutti_stream_t stream) {
   const auto* host = static_cast<const tutti_host_stream*>(stream.handle);
   if (host == nullptr) return null_argument("stream");

@@ -16,6 +16,8 @@ Status no_host_stream();
 /// The short path: runs the communicator's last collective again, blocking, in the calling thread. The caller
 /// makes sure that there is no group, stream or queue. Ends the caller's CallGuard.
 tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept;
+/// The same for a message like the last one of its direction (LastMessage::ran_alone).
+tutti_result_t repeat(tutti_comm* handle, const Message& message) noexcept;
 
 // The caller of these functions is inside the communicator (CallGuard, HandleRef):
 

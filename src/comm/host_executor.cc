@@ -212,14 +212,18 @@ Status HostExecutor::run(const MessageCall& call) {
 
 Status HostExecutor::run(const Message& message) {
   Operation*& repeated = repeated_[message.sending ? 1 : 0];
-  message_list_.assign(1, message);
-  messages_are_collective_ = false;
   if (repeated != nullptr && options_.network == nullptr && repeated->can_repeat(message)) [[likely]]
     return repeat(*repeated, message);
+  list_message(message);
   const bool may_refer = prepare_messages();
   messages_ = repeated = bind_messages();
   TUTTI_TRY(start_messages(may_refer));
   return drive(*this);
+}
+
+void HostExecutor::list_message(const Message& message) {
+  message_list_.assign(1, message);
+  messages_are_collective_ = false;
 }
 
 /// A short message like the last one of its direction: the steps of start_messages and drive, but for what
@@ -229,9 +233,11 @@ Status HostExecutor::repeat(Operation& operation, const Message& message) {
   header_.status.in_messages.store(1, std::memory_order_relaxed);
   operation.answers(std::exchange(received_, !message.sending));
   const Progress progress = operation.repeat(message, waiter_.polls());
-  operation.copy_histories(message_list_);
-  if (progress == Progress::kDone || progress == Progress::kMismatch) [[likely]]
+  if (progress == Progress::kDone) [[likely]]
     return finish(progress);
+  list_message(message);
+  operation.copy_histories(message_list_);
+  if (progress == Progress::kMismatch) return finish(progress);
   if (progress == Progress::kMoved) moved();
   TUTTI_TRY(wait());
   return drive(*this);

@@ -143,6 +143,7 @@ class HostExecutor final : public Executor, private StalledCall {
   bool prepare_messages();
   Status start_messages(bool may_refer);
   Status repeat(Operation& operation, const Message& message);
+  void list_message(const Message& message);
   Operation* bind_messages();
   Operation* bind_collective(const CallShape& shape, uint64_t history);
   std::optional<uint32_t> find_sender(uint64_t seed);

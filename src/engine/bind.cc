@@ -302,6 +302,11 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   step.device = message.device;
   step.tail = message.tail;
   step.seed = message.seed;
+  repeated_bytes_ = 0;
+  place_buffer(message, step);
+}
+
+void Operation::place_buffer(const Message& message, const BoundStep& step) {
   const uint32_t memory = step.first_end + (message.sending ? 0 : 1);
   ends_[memory].address = reinterpret_cast<uint64_t>(message.buffer);
   offsets_[memory] = ends_[memory].address;

@@ -115,7 +115,8 @@ class Operation {
   bool can_repeat(const Message& message) const {
     return message.bytes - 1 < most_repeated_bytes_ && message.peer == repeated_peer_;
   }
-  /// rebind_messages, `start` and `advance` in one. Requires can_repeat.
+  /// rebind_messages, `start` and `advance` in one. Requires can_repeat. Of a message like the last one,
+  /// only the buffer is new.
   Progress repeat(const Message& message, uint32_t polls);
 
   /// Binds an all_to_all_v. Blocks of up to `most_bytes`, at most a slot, travel by the plan of an all_to_all
@@ -267,6 +268,8 @@ class Operation {
   void set_length(BoundStep& step, uint64_t bytes) const;
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
+  void place_buffer(const Message& message, const BoundStep& step);
+  void enter_history(BoundStep& step);
   void settle_messages();
   void find_receives();
   void expect_waiting(bool expected) { most_demoted_bytes_ = expected ? kMostDemotedBytes : 0; }
@@ -289,6 +292,7 @@ class Operation {
   void blame_sender(const BoundLane& lane, const BoundStep& step);
   uint32_t message_step_of(const Message& message) const;
   Progress advance_short(uint32_t polls);
+  bool pass_inline(const Message& message, uint32_t polls);
   bool is_copy_in_memory() const;
   void copy_in_memory() const;
   Progress advance_lane(BoundLane& lane, uint32_t polls);
@@ -354,6 +358,7 @@ class Operation {
   bool short_ = false;
   uint32_t repeated_peer_ = 0;
   uint64_t most_repeated_bytes_ = 0;  ///< 0: cannot be repeated
+  uint64_t repeated_bytes_ = 0;       ///< of the message that `repeat` has placed last; 0: of another kind
   bool copies_in_memory_ = false;     ///< one step without links: a communicator of one rank
   bool receives_ = false;
   bool may_refer_ = false;  ///< slices of some step may travel by reference
