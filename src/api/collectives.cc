@@ -196,8 +196,10 @@ tutti_result_t guarded_call(tutti_comm* handle, Body&& body) noexcept {
 inline tutti_result_t collective(const Arguments& arguments, tutti_comm* handle,
                                  tutti_stream_t stream) noexcept {
   if (CallGuard::begin(handle)) [[likely]] {
-    if (repeats(handle, arguments, stream)) [[likely]]
-      return repeat(handle, arguments.send, arguments.recv);
+    if (repeats(handle, arguments, stream)) [[likely]] {
+      if (arguments.collective != Collective::kBarrier) return repeat(handle, arguments.send, arguments.recv);
+      return repeat(handle, &handle->barrier_sends, &handle->barrier_receives);
+    }
     CallGuard::end(handle);
   }
   return collective_checked(arguments, handle, stream);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,6 +47,8 @@ struct tutti_comm {
     uint64_t count = UINT64_MAX;  ///< this many elements are never valid
     bool ran_alone = false;       ///< blocking, outside a group, between ranks in host memory
   };
+  std::byte barrier_sends{};  ///< of a repeated barrier
+  std::byte barrier_receives{};
   LastMessage last_send;
   LastMessage last_receive;
   /// Deadline of operations issued from now on (tutti_comm_set_timeout). 0: the deadline of the config.

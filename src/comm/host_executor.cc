@@ -118,7 +118,6 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   const Peers& peers = options_.peers;
   const Plan plan = call.algorithm->make(request.request, facts(), peers.rank());
   const bool is_variable = request.blocks != nullptr;
-  const bool is_barrier = call.shape.collective == Collective::kBarrier;
   BindOptions options = bind_options();
   options.type = call.shape.type;
   options.op = request.request.op;
@@ -150,7 +149,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   bound->may_refer = is_variable || bound->tries_pulling || options.direct_writes ||
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
-  bound->is_short = bound->operation->is_short() && !is_barrier && count == 1 && options_.network == nullptr;
+  bound->is_short = bound->operation->is_short() && count == 1 && options_.network == nullptr;
   bound->watched = watched_links(plan);
   if (!bound->watched.empty()) {
     bound->looks_left = kLooks;

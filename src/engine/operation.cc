@@ -74,8 +74,10 @@ Progress Operation::repeat(const Message& message, uint32_t polls) {
   lanes_left_ = 1;
   lanes_[0].step = 0;
   lanes_[0].done = false;
-  if (message.bytes <= kInlineBytes && pass_inline(message, polls)) [[likely]]
+  if (message.bytes <= kInlineBytes && pass_inline(message, polls)) [[likely]] {
+    lanes_[0].step = lanes_[0].step_count;
     return Progress::kDone;
+  }
   return advance_short(polls);
 }
 

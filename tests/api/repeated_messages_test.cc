@@ -77,6 +77,54 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RepeatedMessagesTest,
                                          Arrangement{mixed(4), 1, 2}),
                          [](const auto& test) { return test.param.name(); });
 
+// Goal: repeated sends wait for a full ring, and repeated receives find each message in its buffer. Method:
+// more messages than a ring has cells, each from and to another place.
+TEST(RepeatedSendTest, AFullRingIsWaitedFor) {
+  const auto body = [](Rank& rank) {
+    std::vector<uint64_t> words(1000, 0);
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (rank.rank() == 0) {
+        words[i] = i + 1;
+        rank.expect_ok(tutti_send(&words[i], 1, TUTTI_UINT64, 1, kTag, rank.comm, TUTTI_BLOCKING), "send");
+      } else {
+        rank.expect_ok(tutti_recv(&words[i], 1, TUTTI_UINT64, 0, kTag, rank.comm, TUTTI_BLOCKING), "recv");
+        rank.expect_true(words[i] == i + 1, "message " + std::to_string(i));
+      }
+    }
+  };
+  for (const auto& layout : {threads(2), processes(2)})
+    EXPECT_EQ(run_cluster(Arrangement{layout}.options(), body), "");
+}
+
+// Goal: a repeated receive whose message has another tag, count or type is an error, not a wrong result.
+TEST(RepeatedReceiveTest, AnotherMessageIsNoticed) {
+  for (const int wrong : {0, 1, 2}) {
+    ClusterOptions options;
+    options.create = false;
+    const auto body = [wrong](Rank& rank) {
+      if (!rank.renew()) return;
+      double words[2] = {};
+      for (int i = 0; i < 4; ++i) {
+        const bool differs = i == 3 && rank.rank() == 0;
+        const int tag = differs && wrong == 0 ? kTag + 1 : kTag;
+        const size_t count = differs && wrong == 1 ? 2 : 1;
+        const tutti_type_t type = differs && wrong == 2 ? TUTTI_UINT64 : TUTTI_FLOAT64;
+        const tutti_result_t result = rank.rank() == 0
+                                          ? tutti_send(words, count, type, 1, tag, rank.comm, TUTTI_BLOCKING)
+                                          : tutti_recv(words, count, type, 0, tag, rank.comm, TUTTI_BLOCKING);
+        if (i < 3) rank.expect_ok(result, "a message like the last one");
+        if (i == 3 && rank.rank() == 1) rank.expect(result, TUTTI_MISMATCH, "another message");
+      }
+      // The sender did not wait for its reader.
+      rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_MISMATCH, "barrier");
+      rank.meet();
+      (void)tutti_comm_destroy(rank.comm);
+      rank.comm = nullptr;
+    };
+    EXPECT_EQ(run_cluster(options, body), "") << wrong;
+  }
+}
+
 // Goal: a repeated receive whose message does not come ends at its deadline, and names what it waits for.
 TEST(RepeatedReceiveTest, ADeadlineEndsTheWait) {
   ClusterOptions options;
