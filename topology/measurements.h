@@ -65,7 +65,7 @@ uint64_t distance_at(const std::vector<uint64_t>& distances, uint64_t line_ns);
 /// 0. `all` has one at least.
 const Measurements& nearest(const std::vector<Measurements>& all, uint64_t line_ns);
 
-/// These are measurements of two cores that are so far apart, by the system's numbers.
+/// Notes that the measurements are of two cores this far apart. `cores`: two numbers of the operating system.
 void set_distance(Measurements& measurements, const std::vector<uint32_t>& cores, const Fact& apart_ns);
 
 /// Equal for machines of equal parts: models, counts, places. Names, addresses and speeds do not count.

@@ -189,8 +189,11 @@ void add_calls(const Samples& samples, const std::vector<uint32_t>& cores,
   constexpr size_t kManyTrials = 100;
   std::vector<uint64_t> lines;
   for (const auto& [of, sizes] : samples.cases()) {
-    for (const auto& [bytes, size] : sizes)
-      for (const Sample& sample : size.samples) lines.push_back(sample.line_ns);
+    for (const auto& [bytes, size] : sizes) {
+      for (const Sample& sample : size.samples) {
+        if (sample.line_ns > 0) lines.push_back(sample.line_ns);  // 0: unknown, so no distance of its own
+      }
+    }
   }
   const auto distances = topology::distances_of({lines.begin(), lines.end()});
   std::map<uint64_t, std::vector<double>> by_distance;
