@@ -101,13 +101,7 @@ struct SendLink {
     const uint64_t ahead = slot_mask + 1 - slots_for(bytes, *this);
     if (next + ahead < limit) [[likely]]
       return true;
-    limit = released() + slot_mask + 1;
-    if (next + ahead >= limit) return false;
-    preferences = load_shared(credits[0].prefers_pulling, std::memory_order_relaxed);
-    for (size_t length = 0; may_stream && length < trials.size(); ++length)
-      choices[length] = StoreTrials::choose(choices[length], static_cast<StoreTrials::Length>(length),
-                                            trials[length].costs(), highest_costs(length));
-    return true;
+    return ask_for_room(ahead);
   }
   /// Whether the next message has a slot, not a wide one, as far as the writer knows without asking its
   /// readers.
@@ -149,6 +143,10 @@ struct SendLink {
       name_passed_slot(bytes);
     publish(flag::make(next, signature, bytes), carriage);
   }
+  /// `commit` of 1 to kInlineBytes.
+  void commit_inline(uint32_t signature, uint64_t bytes) {
+    publish(flag::make(next, signature, bytes), Carriage::kInline);
+  }
   void commit_reference(uint32_t signature, uint64_t bytes, const void* address) {
     std::memcpy(cell().payload, &address, sizeof(address));
     publish(flag::make(next, signature, bytes), Carriage::kReference);
@@ -183,6 +181,15 @@ struct SendLink {
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
  private:
+  [[gnu::noinline]] bool ask_for_room(uint64_t ahead) {
+    limit = released() + slot_mask + 1;
+    if (next + ahead >= limit) return false;
+    preferences = load_shared(credits[0].prefers_pulling, std::memory_order_relaxed);
+    for (size_t length = 0; may_stream && length < trials.size(); ++length)
+      choices[length] = StoreTrials::choose(choices[length], static_cast<StoreTrials::Length>(length),
+                                            trials[length].costs(), highest_costs(length));
+    return true;
+  }
   [[gnu::noinline]] std::byte* long_span(uint64_t bytes) const {
     return passes(bytes) ? passed->at(passed->front()) : slots + slot_offset(next, bytes, *this);
   }
@@ -277,6 +284,12 @@ struct RecvLink {
   /// Whether the next message has come, of whatever call.
   bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
 
+  /// Whether the next message, of `bytes`, has come in its cell.
+  bool has_inline(uint32_t signature, uint64_t bytes) const {
+    static_assert(static_cast<int>(Carriage::kInline) == 0);
+    return word() == flag::make(next, signature, bytes);
+  }
+
   /// Which timed trial the next message is, if it has arrived in a slot. Where the writer's step could not
   /// move strings, as a sum, the trial counts what it took instead.
   std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) const {
@@ -356,6 +369,11 @@ struct RecvLink {
     const bool refers = flag::carriage(word) >= Carriage::kReference;
     if (refers ? next >= pulled_end : (next & credit_mask) == 0)
       store_shared(credit->released, next, std::memory_order_release);
+  }
+  /// `release` of a message that has come in its cell.
+  void release_inline() {
+    ++next;
+    if ((next & credit_mask) == 0) store_shared(credit->released, next, std::memory_order_release);
   }
 
  private:

@@ -48,63 +48,7 @@ void Operation::count_messages() {
 void Operation::count_message(BoundStep& step) {
   enter_history(step);
   choose_carriage(step);
-}
-
-inline void Operation::enter_history(BoundStep& step) {
-  const BoundEnd* ends = &ends_[step.first_end];
-  uint64_t& history = ends[1].send != nullptr ? ends[1].send->history : ends[0].recv->history;
-  step.history = history;
-  history = next_history(history, step.seed);
-  step.signature = history_signature(history);
-}
-
-Progress Operation::repeat(const Message& message, uint32_t polls) {
-  if (message.bytes == repeated_bytes_ && message.seed == steps_[0].seed) [[likely]] {
-    place_buffer(message, steps_[0]);
-    enter_history(steps_[0]);
-  } else {
-    place_message(message, 0);
-    count_message(steps_[0]);
-    repeated_bytes_ = message.shared || message.registered ? 0 : message.bytes;
-  }
-  short_ = true;
-  results_ = nullptr;
-  result_stores_ = Stores::kOrdinary;
-  reference_links_.clear();
-  lanes_left_ = 1;
-  lanes_[0].step = 0;
-  lanes_[0].done = false;
-  if (message.bytes <= kInlineBytes && pass_inline(message, polls)) [[likely]] {
-    lanes_[0].step = lanes_[0].step_count;
-    return Progress::kDone;
-  }
-  return advance_short(polls);
-}
-
-/// What advance_short does for a message that travels in its cell, without what only other slices need.
-/// False: it has not passed, and nothing has changed.
-inline bool Operation::pass_inline(const Message& message, uint32_t polls) {
-  const BoundStep& step = steps_[0];
-  const BoundEnd* ends = &ends_[step.first_end];
-  const uint32_t signature = signature_ ^ step.signature;
-  if (SendLink* to = ends[1].send; to != nullptr) {
-    if (!to->can_write(message.bytes)) [[unlikely]]
-      return false;
-    std::memcpy(to->span(message.bytes), message.buffer, message.bytes);
-    to->commit(signature, message.bytes);
-    return true;
-  }
-  RecvLink& from = *ends[0].recv;
-  const uint64_t expected = flag::make(from.next, signature, message.bytes);
-  uint64_t word = from.word();
-  for (uint32_t poll = 1; (word & flag::kAgreedMask) != expected; ++poll, word = from.word()) {
-    if (poll >= polls) return false;
-  }
-  if (flag::carriage(word) != Carriage::kInline || from.run_left != 0) [[unlikely]]
-    return false;
-  std::memcpy(message.buffer, from.span(word), message.bytes);
-  from.release(word);
-  return true;
+  find_inline(step);
 }
 
 /// Of a message: whether the reader pulls it, and times it.
@@ -182,28 +126,6 @@ bool Operation::only_receives(const BoundStep& step, const BoundEnd* ends) {
   return step.copies && step.sink_count == 1 && ends[0].recv != nullptr && ends[1].send == nullptr;
 }
 
-Progress Operation::start_short(const void* input, void* output, uint32_t signature, uint32_t polls) {
-  bases_[kInputBase] = static_cast<std::byte*>(const_cast<void*>(input));
-  bases_[kOutputBase] = static_cast<std::byte*>(output);
-  if (copies_in_memory_) {
-    copy_in_memory();
-    return Progress::kDone;
-  }
-  signature_ = signature;
-  lanes_left_ = 1;
-  lanes_[0].step = 0;
-  return advance_short(polls);
-}
-
-void Operation::copy_in_memory() const {
-  const BoundStep& step = steps_[0];
-  const BoundEnd* ends = &ends_[step.first_end];
-  const uint64_t* offsets = &offsets_[step.first_end];
-  const std::byte* from = bases_[ends[0].base] + offsets[0];
-  std::byte* to = bases_[ends[1].base] + offsets[1];
-  if (to != from) std::memcpy(to, from, step.merged_bytes);
-}
-
 Progress Operation::advance(uint32_t polls) {
   if (short_) return advance_short(polls);
   bool moved = false;
@@ -226,25 +148,14 @@ Progress Operation::advance(uint32_t polls) {
   return Progress::kDone;
 }
 
-/// One lane whose steps are one slice each: no rounds, no pieces.
-Progress Operation::advance_short(uint32_t polls) {
-  BoundLane& lane = lanes_[0];
-  Progress progress = Progress::kBlocked;
-  for (; lane.step < lane.step_count; ++lane.step) {
-    BoundStep& step = steps_[lane.step];
-    if (step.merged_bytes == 0) continue;
-    for (uint32_t poll = 0;; ++poll) {
-      const uint64_t bytes = step.merged_bytes;
-      const Progress slice = run_slice(step, &offsets_[step.first_end], 0, bytes, bytes);
-      if (slice == Progress::kMoved) [[likely]]
-        break;
-      if (slice == Progress::kMismatch) return slice;
-      if (poll + 1 >= polls) return progress;
-    }
-    progress = Progress::kMoved;
+/// A step of one slice. kBlocked: it has not moved.
+Progress Operation::run_short_step(BoundStep& step, uint32_t polls) {
+  const uint64_t bytes = step.merged_bytes;
+  for (uint32_t poll = 1;; ++poll) {
+    const Progress slice = run_slice(step, &offsets_[step.first_end], 0, bytes, bytes);
+    if (slice != Progress::kBlocked || poll >= polls) [[likely]]
+      return slice;
   }
-  if (!reference_links_.empty() && !references_returned()) return progress;
-  return Progress::kDone;
 }
 
 Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
