@@ -8,12 +8,12 @@
 
 namespace tutti {
 
-/// The number, of calls or messages, with which the last trial began: `first`, four times that and so on,
+/// The number, of calls or messages, with which the last trial began: `first`, `growth` times that and so on,
 /// then every `period`. Before them: 0.
-constexpr uint64_t last_trial(uint64_t number, uint64_t first, uint64_t period) {
+constexpr uint64_t last_trial(uint64_t number, uint64_t first, uint64_t growth, uint64_t period) {
   if (number < first) return 0;
   if (number >= period) return number / period * period;
-  while (4 * first <= number) first *= 4;
+  while (growth * first <= number) first *= growth;
   return first;
 }
 

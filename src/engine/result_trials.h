@@ -26,7 +26,7 @@ class ResultTrials {
   /// Begins a call. How it writes its results.
   Stores begin() {
     finish_call();
-    const uint64_t place = calls_ - last_trial(calls_, kFirstTrial, kPeriod);
+    const uint64_t place = calls_ - last_trial(calls_, kFirstTrial, kGrowth, kPeriod);
     if (place == 0) begin_trial();
     ++calls_;
     const bool is_trial = place < trial_calls_;
@@ -45,8 +45,9 @@ class ResultTrials {
   }
 
  private:
-  /// Trials begin with the calls 0, 8, 32, 128, then every 512.
+  /// Trials begin with the calls 0, 8, 16, 32 and so on, then every 512.
   static constexpr uint64_t kFirstTrial = 8;
+  static constexpr uint64_t kGrowth = 2;
   static constexpr uint64_t kPeriod = 512;
   /// A trial makes so many calls in each way.
   static constexpr uint64_t kCalls = 2;

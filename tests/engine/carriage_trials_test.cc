@@ -68,7 +68,7 @@ TEST(CarriageTrialsTest, TrialsStayRare) {
 
 TEST(CarriageTrialsTest, NoTrialFallsOnOneOfResults) {
   for (const uint64_t through_slots : {4, 8, 16, 32}) {
-    for (const uint64_t begin : {0, 8, 32, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768}) {
+    for (const uint64_t begin : {0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}) {
       for (uint64_t call = begin; call < begin + 6; ++call)
         EXPECT_FALSE(trial_pulls(call, through_slots).has_value()) << call << ", " << through_slots;
     }

@@ -30,13 +30,13 @@ TEST(ResultTrialsTest, BothWaysAreTriedThenTheFasterOneIsKept) {
     ResultTrials cached(at_first, false);
     EXPECT_EQ(run(cached, 4, kFastNs, kSlowNs), 2u);
     run(cached, 8, kFastNs, kSlowNs);
-    EXPECT_EQ(run(cached, 1012, kFastNs, kSlowNs), 6u) << "two calls of three trials";
+    EXPECT_EQ(run(cached, 1012, kFastNs, kSlowNs), 12u) << "two calls of six trials";
 
     ResultTrials uncached(at_first, false);
     EXPECT_EQ(run(uncached, 4, kSlowNs, kFastNs), 2u);
     run(uncached, 8, kSlowNs, kFastNs);
-    EXPECT_EQ(run(uncached, 1012, kSlowNs, kFastNs), 1012u - (at_first ? 14 : 12))
-        << "four calls of three trials, and the end of one";
+    EXPECT_EQ(run(uncached, 1012, kSlowNs, kFastNs), 1012u - (at_first ? 26 : 24))
+        << "four calls of six trials, and the end of one";
   }
 }
 
@@ -61,13 +61,13 @@ TEST(ResultTrialsTest, CallsThatFillTheCachesAreNotCounted) {
   EXPECT_EQ(streamed, 2u) << "a trial";
 }
 
-// Goal: what first touches of pages cost in the first calls decides nothing later. Method: in the first two
+// Goal: what first touches of pages cost in the first calls decides nothing later. Method: in the first three
 // trials both ways are slow and streaming seems the faster one, then the caches are faster by far.
 TEST(ResultTrialsTest, FirstTouchesDoNotDecide) {
   ResultTrials trials;
   run(trials, 32, 10 * kSlowNs, 10 * kFastNs);
   run(trials, 6, kFastNs, kSlowNs);
-  EXPECT_EQ(run(trials, 128 - 38, kFastNs, kSlowNs), 0u);
+  EXPECT_EQ(run(trials, 64 - 38, kFastNs, kSlowNs), 0u);
 }
 
 /// Runs `count` calls. Returns how many moved strings.
@@ -99,7 +99,7 @@ TEST(ResultTrialsTest, FirstTouchesDoNotDecideWhereStringsAreTried) {
   };
   calls(8, {10 * kSlowNs, 10 * kSlowNs, 10 * kSlowNs});
   calls(32, {kFastNs, kSlowNs, kSlowNs});
-  EXPECT_EQ(calls(128 - 40, {kFastNs, kSlowNs, kSlowNs}), 0u);
+  EXPECT_EQ(calls(64 - 40, {kFastNs, kSlowNs, kSlowNs}), 0u);
 }
 
 // Goal: strings that beat the ordinary stores of first touches only do not win.
@@ -167,7 +167,7 @@ TEST(ResultTrialsTest, CallsThatCopyNothingDecideNothing) {
   ResultTrials trials;
   uint32_t streamed = 0;
   for (uint32_t i = 0; i < kPeriod; ++i) streamed += trials.begin() == Stores::kStreaming ? 1 : 0;
-  EXPECT_EQ(streamed, 8u) << "four trials";
+  EXPECT_EQ(streamed, 14u) << "seven trials";
 }
 
 }  // namespace
