@@ -33,8 +33,8 @@ constexpr uint64_t calls_through_slots(uint64_t ring_bytes, uint64_t call_bytes)
 constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slots) {
   constexpr uint64_t kGrowth = 4;
   constexpr uint64_t kPeriodPerCall = 512;
-  // Behind the trials of results, which begin at powers of two and multiples of 512, and take up to 6 calls
-  // (engine/result_trials.h).
+  // Behind the trials of results, which begin with the calls 0, 8, 16, ... 256 and multiples of 512, and take
+  // up to 6 calls (engine/result_trials.h).
   constexpr uint64_t kResultTrial = 6;
   // Two rounds of the ring, or nearly, pay for first touches of pages.
   const uint64_t first = std::bit_ceil(kResultTrial + through_slots + kPulledCalls);

@@ -138,14 +138,19 @@ struct SendLink {
   }
 
   void commit(uint32_t signature, uint64_t bytes) {
-    const Carriage carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
     if (bytes >= PassedSlots::kLeastBytes && passed != nullptr) [[unlikely]]
       name_passed_slot(bytes);
-    publish(flag::make(next, signature, bytes), carriage);
+    publish(flag::make(next, signature, bytes), bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot);
   }
-  /// `commit` of 1 to kInlineBytes.
-  void commit_inline(uint32_t signature, uint64_t bytes) {
-    publish(flag::make(next, signature, bytes), Carriage::kInline);
+  /// `span` and `commit` of a payload whose carriage is known, and which is too short for passed slots.
+  template <Carriage kCarriage>
+  std::byte* place(uint64_t bytes) const {
+    if constexpr (kCarriage == Carriage::kInline) return cell().payload;
+    return slots + slot_offset(next, bytes, *this);
+  }
+  template <Carriage kCarriage>
+  void commit_as(uint32_t signature, uint64_t bytes) {
+    publish(flag::make(next, signature, bytes), kCarriage);
   }
   void commit_reference(uint32_t signature, uint64_t bytes, const void* address) {
     std::memcpy(cell().payload, &address, sizeof(address));
@@ -284,10 +289,17 @@ struct RecvLink {
   /// Whether the next message has come, of whatever call.
   bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
 
-  /// Whether the next message, of `bytes`, has come in its cell.
-  bool has_inline(uint32_t signature, uint64_t bytes) const {
-    static_assert(static_cast<int>(Carriage::kInline) == 0);
-    return word() == flag::make(next, signature, bytes);
+  /// Whether the next message, of `bytes`, has come as SendLink::commit_as sends it.
+  template <Carriage kCarriage>
+  bool has(uint32_t signature, uint64_t bytes) const {
+    constexpr uint64_t kBits = static_cast<uint64_t>(kCarriage) << flag::kCarriageShift;
+    return word() == (flag::make(next, signature, bytes) | kBits);
+  }
+  /// `span` of such a message.
+  template <Carriage kCarriage>
+  const std::byte* place(uint64_t bytes) const {
+    if constexpr (kCarriage == Carriage::kInline) return cell().payload;
+    return slots + slot_offset(next, bytes, *this);
   }
 
   /// Which timed trial the next message is, if it has arrived in a slot. Where the writer's step could not
@@ -370,8 +382,8 @@ struct RecvLink {
     if (refers ? next >= pulled_end : (next & credit_mask) == 0)
       store_shared(credit->released, next, std::memory_order_release);
   }
-  /// `release` of a message that has come in its cell.
-  void release_inline() {
+  /// `release` of a message that `has` has found.
+  void release_plain() {
     ++next;
     if ((next & credit_mask) == 0) store_shared(credit->released, next, std::memory_order_release);
   }

@@ -39,7 +39,7 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
                                    }));
   operation->choose_result_trials(options.message_bytes);
   operation->short_ = is_short && operation->lanes_.size() == 1;
-  for (BoundStep& step : operation->steps_) find_inline(step);
+  for (BoundStep& step : operation->steps_) find_plain(step);
   operation->find_receives();
   operation->copies_in_memory_ = operation->is_copy_in_memory();
   operation->may_refer_ =

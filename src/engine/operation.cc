@@ -48,7 +48,7 @@ void Operation::count_messages() {
 void Operation::count_message(BoundStep& step) {
   enter_history(step);
   choose_carriage(step);
-  find_inline(step);
+  find_plain(step);
 }
 
 /// Of a message: whether the reader pulls it, and times it.

@@ -195,7 +195,7 @@ class Operation {
     bool shared = false;                ///< messages: every peer can read the source
     bool pulled = false;                ///< messages: the readers pull, or have pulled
     bool timed = false;                 ///< messages: the reader times it
-    bool is_inline = false;             ///< one slice that travels in cells: see pass_inline
+    bool is_plain = false;              ///< short path: too short for a choice of stores, and not a reference
     bool whole = false;                 ///< the piece travels as one run: no slices
     uint64_t began_ns = 0;              ///< timed: when the first slice was here
     bool registered = false;            ///< messages: Message::registered
@@ -267,7 +267,7 @@ class Operation {
   void judge_carriage(const BoundStep& step);
   void merge_step(BoundStep& bound, const Step& step);
   void set_length(BoundStep& step, uint64_t bytes) const;
-  static void find_inline(BoundStep& step);
+  static void find_plain(BoundStep& step);
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
   void place_buffer(const Message& message, const BoundStep& step);
@@ -295,9 +295,17 @@ class Operation {
   uint32_t message_step_of(const Message& message) const;
   Progress advance_short(uint32_t polls);
   Progress run_short_step(BoundStep& step, uint32_t polls);
-  bool pass_inline(BoundStep& step, uint32_t polls);
-  bool copy_inline(const BoundStep& step, uint32_t sink_count) const;
-  bool reduce_inline(BoundStep& step) const;
+  bool pass_plain(BoundStep& step, uint32_t sink_count, bool copies, uint32_t polls);
+  template <Carriage kCarriage>
+  bool pass_as(BoundStep& step, uint32_t sink_count, bool copies, uint32_t polls);
+  template <Carriage kCarriage>
+  bool copy_plain(const BoundStep& step, uint32_t sink_count) const;
+  template <Carriage kCarriage>
+  bool reduce_plain(BoundStep& step) const;
+  template <Carriage kCarriage>
+  void send_plain(const BoundStep& step, uint32_t sink_count) const;
+  template <Carriage kCarriage>
+  bool has_another(const BoundStep& step) const;
   bool is_copy_in_memory() const;
   void copy_in_memory() const;
   Progress advance_lane(BoundLane& lane, uint32_t polls);

@@ -1,35 +1,110 @@
-// The short path of the interpreter: one lane whose steps are one slice each. What travels in cells does not
-// need the general slice of operation.cc, which costs 250 instructions.
+// The short path of the interpreter: one lane whose steps are one slice each. Slices too short for trials of
+// stores do not need the general slice of operation.cc, which costs 250 instructions.
 #include <cstring>
 
 #include "engine/operation.h"
 
 namespace tutti {
 
-/// False: an end is not ready, or only run_slice can tell.
-[[gnu::always_inline]] inline bool Operation::copy_inline(const BoundStep& step, uint32_t sink_count) const {
+/// After a plain slice has been written to all sinks.
+template <Carriage kCarriage>
+[[gnu::always_inline]] inline void Operation::send_plain(const BoundStep& step, uint32_t sink_count) const {
+  const BoundEnd* const sinks = &ends_[step.first_end + step.source_count];
+  const uint64_t bytes = step.merged_bytes;
+  if (kCarriage == Carriage::kSlot && bytes <= most_demoted_bytes_) demote(step, bytes);
+  for (uint32_t i = 0; i < sink_count; ++i) {
+    if (sinks[i].send != nullptr) sinks[i].send->commit_as<kCarriage>(signature_ ^ step.signature, bytes);
+  }
+  if (kCarriage == Carriage::kSlot) claim_slots(step, bytes);
+}
+
+/// False: an end is not ready, or something has come that only run_slice can judge.
+template <Carriage kCarriage>
+[[gnu::always_inline]] inline bool Operation::copy_plain(const BoundStep& step, uint32_t sink_count) const {
   const BoundEnd* const ends = &ends_[step.first_end];
   const uint64_t* const offsets = &offsets_[step.first_end];
   const uint64_t bytes = step.merged_bytes;
   const uint32_t signature = signature_ ^ step.signature;
   RecvLink* const from = ends[0].recv;
-  if (from != nullptr && !from->has_inline(signature, bytes)) return false;
-  const std::byte* const source = from != nullptr ? from->cell().payload : bases_[ends[0].base] + offsets[0];
+  if (from != nullptr && !from->has<kCarriage>(signature, bytes)) return false;
+  const std::byte* const source =
+      from != nullptr ? from->place<kCarriage>(bytes) : bases_[ends[0].base] + offsets[0];
   for (uint32_t i = 1; i <= sink_count; ++i) {
-    SendLink* const to = ends[i].send;
-    if (to != nullptr && !to->knows_room() && !to->can_write(bytes)) [[unlikely]]
+    if (ends[i].send != nullptr && !ends[i].send->can_write(bytes)) [[unlikely]]
       return false;
   }
   for (uint32_t i = 1; i <= sink_count; ++i) {
-    if (SendLink* const to = ends[i].send; to != nullptr) {
-      std::memcpy(to->cell().payload, source, bytes);
-      to->commit_inline(signature, bytes);
-    } else if (std::byte* const memory = bases_[ends[i].base] + offsets[i]; memory != source) {
-      std::memcpy(memory, source, bytes);
-    }
+    SendLink* const to = ends[i].send;
+    std::byte* const target = to != nullptr ? to->place<kCarriage>(bytes) : bases_[ends[i].base] + offsets[i];
+    if (target != source) std::memcpy(target, source, bytes);
   }
-  if (from != nullptr) from->release_inline();
+  send_plain<kCarriage>(step, sink_count);
+  if (from != nullptr) from->release_plain();
   return true;
+}
+
+/// False: as copy_plain.
+template <Carriage kCarriage>
+bool Operation::reduce_plain(BoundStep& step) const {
+  const BoundEnd* const sources = &ends_[step.first_end];
+  const BoundEnd* const sinks = sources + step.source_count;
+  const uint64_t* const offsets = &offsets_[step.first_end];
+  const uint64_t bytes = step.merged_bytes;
+  const uint32_t signature = signature_ ^ step.signature;
+  const uint32_t source_count = step.source_count, sink_count = step.sink_count;
+  reduce::Job& job = step.job;
+  for (uint32_t i = 0; i < source_count; ++i) {
+    const RecvLink* const link = sources[i].recv;
+    if (link != nullptr && !link->has<kCarriage>(signature, bytes)) return false;
+    job.sources[i] = link != nullptr ? link->place<kCarriage>(bytes) : bases_[sources[i].base] + offsets[i];
+  }
+  for (uint32_t i = 0; i < sink_count; ++i) {
+    SendLink* const link = sinks[i].send;
+    if (link != nullptr && !link->can_write(bytes)) [[unlikely]]
+      return false;
+    job.sinks[i] =
+        link != nullptr ? link->place<kCarriage>(bytes) : bases_[sinks[i].base] + offsets[source_count + i];
+  }
+  job.count = bytes >> step.element_shift;
+  step.kernel(job);
+  send_plain<kCarriage>(step, sink_count);
+  for (uint32_t i = 0; i < source_count; ++i) {
+    if (sources[i].recv != nullptr) sources[i].recv->release_plain();
+  }
+  return true;
+}
+
+/// Whether a source has a message that is not a plain one of this step.
+template <Carriage kCarriage>
+bool Operation::has_another(const BoundStep& step) const {
+  const BoundEnd* const sources = &ends_[step.first_end];
+  for (uint32_t i = 0; i < step.source_count; ++i) {
+    const RecvLink* const link = sources[i].recv;
+    if (link != nullptr && link->has_arrived() &&
+        !link->has<kCarriage>(signature_ ^ step.signature, step.merged_bytes))
+      return true;
+  }
+  return false;
+}
+
+/// Runs a plain step. False: it has not run.
+template <Carriage kCarriage>
+[[gnu::always_inline]] inline bool Operation::pass_as(BoundStep& step, uint32_t sink_count, bool copies,
+                                                      uint32_t polls) {
+  // A reference, or a message of another call, may wait that long.
+  constexpr uint32_t kPollsPerLook = 32;
+  for (uint32_t poll = 1; poll <= polls; ++poll) {
+    if (copies ? copy_plain<kCarriage>(step, sink_count) : reduce_plain<kCarriage>(step)) [[likely]]
+      return true;
+    if (poll % kPollsPerLook == 0 && has_another<kCarriage>(step)) return false;
+  }
+  return false;
+}
+
+[[gnu::always_inline]] inline bool Operation::pass_plain(BoundStep& step, uint32_t sink_count, bool copies,
+                                                         uint32_t polls) {
+  return step.merged_bytes <= kInlineBytes ? pass_as<Carriage::kInline>(step, sink_count, copies, polls)
+                                           : pass_as<Carriage::kSlot>(step, sink_count, copies, polls);
 }
 
 void Operation::enter_history(BoundStep& step) {
@@ -55,15 +130,12 @@ Progress Operation::repeat(const Message& message, uint32_t polls) {
   reference_links_.clear();
   lanes_left_ = 1;
   lanes_[0].done = false;
-  if (steps_[0].is_inline) [[likely]] {
-    for (uint32_t poll = 0; poll < polls; ++poll) {
-      if (!copy_inline(steps_[0], 1)) continue;
-      lanes_[0].step = 1;
-      return Progress::kDone;
-    }
+  if (steps_[0].is_plain && pass_plain(steps_[0], 1, true, polls)) [[likely]] {
+    lanes_[0].step = 1;
+    return Progress::kDone;
   }
   lanes_[0].step = 0;
-  return advance_short(steps_[0].is_inline ? 1 : polls);
+  return advance_short(steps_[0].is_plain ? 1 : polls);
 }
 
 Progress Operation::start_short(const void* input, void* output, uint32_t signature, uint32_t polls) {
@@ -88,15 +160,15 @@ void Operation::copy_in_memory() const {
   if (to != from) std::memcpy(to, from, step.merged_bytes);
 }
 
-/// No rounds, no pieces.
+/// One lane whose steps are one slice each: no rounds, no pieces.
 Progress Operation::advance_short(uint32_t polls) {
   BoundLane& lane = lanes_[0];
   Progress progress = Progress::kBlocked;
   for (; lane.step < lane.step_count; ++lane.step) {
     BoundStep& step = steps_[lane.step];
     if (step.merged_bytes == 0) continue;
-    if (!step.is_inline || !pass_inline(step, polls)) {
-      const Progress slice = run_short_step(step, step.is_inline ? 1 : polls);
+    if (!step.is_plain || !pass_plain(step, step.sink_count, step.copies, polls)) {
+      const Progress slice = run_short_step(step, step.is_plain ? 1 : polls);
       if (slice == Progress::kMismatch) return slice;
       if (slice == Progress::kBlocked) return progress;
     }
@@ -106,50 +178,10 @@ Progress Operation::advance_short(uint32_t polls) {
   return Progress::kDone;
 }
 
-void Operation::find_inline(BoundStep& step) {
+void Operation::find_plain(BoundStep& step) {
   const uint64_t bytes = step.merged_bytes;
-  step.is_inline = bytes != 0 && bytes <= kInlineBytes && bytes < step.refer_bytes &&
-                   step.exposed_count == 0 && step.device == nullptr;
-}
-
-/// Runs a step that travels in cells. False: it has not passed, and nothing has changed.
-inline bool Operation::pass_inline(BoundStep& step, uint32_t polls) {
-  for (uint32_t poll = 0; poll < polls; ++poll) {
-    if (step.copies ? copy_inline(step, step.sink_count) : reduce_inline(step)) [[likely]]
-      return true;
-  }
-  return false;
-}
-
-/// False: as copy_inline.
-bool Operation::reduce_inline(BoundStep& step) const {
-  const BoundEnd* const sources = &ends_[step.first_end];
-  const BoundEnd* const sinks = sources + step.source_count;
-  const uint64_t* const offsets = &offsets_[step.first_end];
-  const uint64_t bytes = step.merged_bytes;
-  const uint32_t signature = signature_ ^ step.signature;
-  const uint32_t source_count = step.source_count, sink_count = step.sink_count;
-  reduce::Job& job = step.job;
-  for (uint32_t i = 0; i < source_count; ++i) {
-    const RecvLink* const link = sources[i].recv;
-    if (link != nullptr && !link->has_inline(signature, bytes)) return false;
-    job.sources[i] = link != nullptr ? link->cell().payload : bases_[sources[i].base] + offsets[i];
-  }
-  for (uint32_t i = 0; i < sink_count; ++i) {
-    SendLink* const link = sinks[i].send;
-    if (link != nullptr && !link->can_write(bytes)) [[unlikely]]
-      return false;
-    job.sinks[i] = link != nullptr ? link->cell().payload : bases_[sinks[i].base] + offsets[source_count + i];
-  }
-  job.count = bytes >> step.element_shift;
-  step.kernel(job);
-  for (uint32_t i = 0; i < sink_count; ++i) {
-    if (sinks[i].send != nullptr) sinks[i].send->commit_inline(signature, bytes);
-  }
-  for (uint32_t i = 0; i < source_count; ++i) {
-    if (sources[i].recv != nullptr) sources[i].recv->release_inline();
-  }
-  return true;
+  step.is_plain = bytes != 0 && bytes < StoreTrials::kLeastBytes && bytes < step.refer_bytes &&
+                  step.exposed_count == 0 && step.device == nullptr;
 }
 
 }  // namespace tutti

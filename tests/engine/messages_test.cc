@@ -113,7 +113,9 @@ TEST_F(TwoRanksTest, ShortMessagesRepeatAnOperation) {
       const bool repeats = repeated->can_repeat(next[0]);
       EXPECT_EQ(repeats, bytes <= kShape.slot_bytes) << bytes;
       if (repeats) {
-        repeated->repeat(next[0], 1);
+        if (repeated->repeat(next[0], 1) == Progress::kDone) {
+          EXPECT_EQ(repeated->advance(1), Progress::kDone) << "done already";
+        }
       } else {
         ASSERT_TRUE(repeated->rebind_messages(next));
         repeated->start({}, 0);
@@ -122,6 +124,33 @@ TEST_F(TwoRanksTest, ShortMessagesRepeatAnOperation) {
       EXPECT_EQ(end_repeated, Progress::kDone) << bytes;
       EXPECT_EQ(end_fresh, Progress::kDone) << bytes;
       EXPECT_TRUE(std::equal(own.begin(), own.begin() + static_cast<ptrdiff_t>(bytes), other.begin()))
+          << bytes;
+    }
+  }
+}
+
+// Goal: a group takes the path of its present sizes, not of earlier ones. Method: in and out of cells, slots
+// and references; the reader polls once, and often.
+TEST_F(TwoRanksTest, AGroupThatIsReboundTakesThePathOfItsSizes) {
+  for (const uint32_t polls : {1u, 100u}) {
+    const auto group = [](Bytes& buffer, uint32_t rank, size_t bytes) {
+      return std::vector<Message>(
+          2,
+          {.buffer = buffer.data(), .bytes = bytes, .peer = 1 - rank, .sending = rank == 0, .shared = true});
+    };
+    Bytes sent = pattern(128, polls);
+    Bytes got(128);
+    auto sender = bind(0, group(sent, 0, 8), 124);
+    auto receiver = bind(1, group(got, 1, 8), 124);
+    for (const size_t bytes : {8u, 128u, 8u, 122u, 124u, 120u, 128u}) {
+      std::ranges::fill(got, std::byte{0});
+      ASSERT_TRUE(sender->rebind_messages(group(sent, 0, bytes)));
+      ASSERT_TRUE(receiver->rebind_messages(group(got, 1, bytes)));
+      sender->start({}, 0);
+      receiver->start({}, 0);
+      while (sender->advance(polls) != Progress::kDone) (void)receiver->advance(polls);
+      EXPECT_EQ(receiver->advance(polls), Progress::kDone) << bytes;
+      EXPECT_TRUE(std::equal(got.begin(), got.begin() + static_cast<ptrdiff_t>(bytes), sent.begin()))
           << bytes;
     }
   }

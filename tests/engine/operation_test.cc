@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,18 +53,20 @@ std::vector<std::vector<std::byte>> run(const RunSpec& spec, std::vector<uint64_
 }
 
 TEST(OperationTest, TheShortPathAndRoundsOfSlicesGiveTheSameResult) {
-  // A slot that holds the whole message takes the short path; small slots take the general one, in many
-  // rounds.
+  // A slot that holds the whole message takes the short path, below 1024 bytes without the general slice;
+  // small slots take the general one, in many rounds.
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective == Collective::kBarrier) continue;
     const std::string name(algorithm.name);
     for (const uint32_t ranks : {2u, 4u, 5u, 8u}) {
-      const RunSpec whole = make_spec(algorithm.collective, name.c_str(), ranks, 1000, {16, 16384});
-      RunSpec cut = make_spec(algorithm.collective, name.c_str(), ranks, 1000, {4, 128});
-      cut.facts = whole.facts;  // the same plans
-      if (!algorithm.supports(whole.request, whole.facts)) continue;
-      if (algorithm.make(whole.request, whole.facts, 0).slots_needed > 2) continue;
-      EXPECT_EQ(run(whole), run(cut)) << describe(whole);
+      for (const uint64_t bytes : {1000u, 2000u}) {
+        const RunSpec whole = make_spec(algorithm.collective, name.c_str(), ranks, bytes, {16, 16384});
+        RunSpec cut = make_spec(algorithm.collective, name.c_str(), ranks, bytes, {4, 128});
+        cut.facts = whole.facts;  // the same plans
+        if (!algorithm.supports(whole.request, whole.facts)) continue;
+        if (algorithm.make(whole.request, whole.facts, 0).slots_needed > 2) continue;
+        EXPECT_EQ(run(whole), run(cut)) << describe(whole);
+      }
     }
   }
 }
@@ -119,27 +122,73 @@ TEST(OperationTest, AnOperationCanBeRunAgainAndAgain) {
   run(spec);
 }
 
-TEST(OperationTest, ACallOfAnotherSignatureIsAMismatchOnBothPaths) {
-  for (const Shape& shape : {Shape{16, 4096}, Shape{4, 128}}) {
-    const RunSpec spec = make_spec(Collective::kAllReduce, "recursive_doubling", 2, 1000, shape);
-    RawNetwork network({.slots = shape.slots, .slot_bytes = shape.slot_bytes});
-    RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
-    std::vector<std::byte> memory[] = {std::vector<std::byte>(1000), std::vector<std::byte>(1000)};
-    std::unique_ptr<Operation> operations[2];
-    for (uint32_t rank = 0; rank < 2; ++rank) {
+/// The operations of all ranks of a plan over raw rings, started, with a buffer for each rank in place.
+class RawRanks {
+ public:
+  RawRanks(Collective collective, const char* algorithm, uint32_t ranks, uint64_t bytes, Shape shape)
+      : network_({.slots = shape.slots, .slot_bytes = shape.slot_bytes}),
+        memory_(ranks, std::vector<std::byte>(bytes)) {
+    const RunSpec spec = make_spec(collective, algorithm, ranks, bytes, shape);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      links_.push_back(std::make_unique<RawLinks>(network_, rank));
       const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
-      operations[rank] = Operation::bind(
-          plan, Geometry::uniform(plan, 1000),
-          {.type = DataType::kUint32, .slots = shape.slots, .slot_bytes = shape.slot_bytes}, links[rank]);
-      operations[rank]->start({.input = memory[rank].data(), .output = memory[rank].data()},
-                              static_cast<uint16_t>(100 + rank));
+      operations_.push_back(Operation::bind(
+          plan, Geometry::uniform(plan, bytes),
+          {.type = DataType::kUint32, .slots = shape.slots, .slot_bytes = shape.slot_bytes}, *links_[rank]));
     }
-    EXPECT_EQ(operations[0]->advance(1), Progress::kMoved);
-    EXPECT_EQ(operations[1]->advance(1), Progress::kMismatch);
-    EXPECT_EQ(operations[1]->obstacle().peer, 0u);
-    EXPECT_EQ(flag::signature(operations[1]->obstacle().word), 100u);
-    EXPECT_EQ(flag::signature(operations[1]->obstacle().expected), 101u);
-    EXPECT_EQ(memory[1], std::vector<std::byte>(1000));
+  }
+  Operation& start(uint32_t rank, uint16_t signature = 1) {
+    operations_[rank]->start({.input = memory_[rank].data(), .output = memory_[rank].data()}, signature);
+    return *operations_[rank];
+  }
+  const std::vector<std::byte>& memory(uint32_t rank) const { return memory_[rank]; }
+
+ private:
+  RawNetwork network_;
+  std::vector<std::unique_ptr<RawLinks>> links_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::unique_ptr<Operation>> operations_;
+};
+
+// Goal: other calls are found on all paths. Method: 8 bytes in cells, 1000 in slots, 2000 by the general
+// slice of the short path, and rounds; one poll, and several.
+TEST(OperationTest, ACallOfAnotherSignatureIsAMismatchOnAllPaths) {
+  struct Case {
+    uint64_t bytes;
+    Shape shape;
+  };
+  for (const Case& one :
+       {Case{8, {16, 4096}}, Case{1000, {16, 4096}}, Case{2000, {16, 4096}}, Case{1000, {4, 128}}}) {
+    for (const uint32_t polls : {1u, 3u}) {
+      RawRanks ranks(Collective::kAllReduce, "recursive_doubling", 2, one.bytes, one.shape);
+      Operation& first = ranks.start(0, 100);
+      Operation& second = ranks.start(1, 101);
+      EXPECT_EQ(first.advance(polls), Progress::kMoved) << one.bytes;
+      EXPECT_EQ(second.advance(polls), Progress::kMismatch) << one.bytes;
+      EXPECT_EQ(second.obstacle().peer, 0u);
+      EXPECT_EQ(flag::signature(second.obstacle().word), 100u);
+      EXPECT_EQ(flag::signature(second.obstacle().expected), 101u);
+      EXPECT_EQ(ranks.memory(1), std::vector<std::byte>(one.bytes));
+    }
+  }
+}
+
+// Goal: a step with two receivers sends to both or to none. Method: a root runs ahead until the ring of the
+// reader that reads nothing is full; the other reader gets no more, and the root names the slow one.
+TEST(OperationTest, AStepSendsToNobodyUntilAllItsRingsHaveRoom) {
+  for (const uint64_t bytes : {8u, 1000u, 2000u}) {
+    RawRanks ranks(Collective::kBroadcast, "direct", 3, bytes, {2, 4096});
+    Operation* root = nullptr;
+    uint32_t calls = 0;
+    while ((root = &ranks.start(0))->advance(3) == Progress::kDone) {
+      ++calls;
+      EXPECT_EQ(ranks.start(1).advance(3), Progress::kDone) << bytes;
+    }
+    EXPECT_EQ(calls, 2u) << bytes;
+    EXPECT_EQ(root->obstacle().peer, 2u);
+    EXPECT_TRUE(root->obstacle().sending);
+    EXPECT_EQ(ranks.start(1).advance(3), Progress::kBlocked) << bytes;
+    EXPECT_EQ(ranks.start(2).advance(3), Progress::kDone) << bytes;
   }
 }
 
