@@ -10,9 +10,9 @@
 namespace tutti {
 namespace {
 
-// Turns without a clock. Spinning, a turn is 256 polls (about 1-2 us); yielding, one system call (0.4 us).
+// Turns without a clock. Spinning, a turn is 256 polls (about 1 us); yielding, one system call (0.4 us).
 constexpr uint32_t kQuietTurns = 16;
-// A spinning rank yields about every 10 us: on a busy machine its peer may wait for this core. Figures: 8
+// A spinning rank yields every 6 to 10 us: on a busy machine its peer may wait for this core. Figures: 8
 // bytes between 2 ranks beside a compiler, docs/performance.md.
 constexpr uint32_t kTurnsPerYield = 8;
 // How long a wait stays awake: longer than the skew of ranks that compute alike, too short to show in the
