@@ -91,7 +91,7 @@ bool Operation::has_another(const BoundStep& step) const {
 template <Carriage kCarriage>
 [[gnu::always_inline]] inline bool Operation::pass_as(BoundStep& step, uint32_t sink_count, bool copies,
                                                       uint32_t polls) {
-  // A reference, or a message of another call, may wait that long.
+  // How often a reader that waits looks for references and for messages of another call.
   constexpr uint32_t kPollsPerLook = 32;
   for (uint32_t poll = 1; poll <= polls; ++poll) {
     if (copies ? copy_plain<kCarriage>(step, sink_count) : reduce_plain<kCarriage>(step)) [[likely]]

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
-
 namespace tutti {
 namespace {
 
@@ -70,10 +68,8 @@ TEST(CarriageTrialsTest, TrialsStayRare) {
 
 TEST(CarriageTrialsTest, NoTrialFallsOnOneOfResults) {
   for (const uint64_t through_slots : {4, 8, 16, 32}) {
-    // As ResultTrials: trials begin at 0, 8, 16, 32 and so on, then every 512 calls.
-    uint64_t begin = 0;
     for (uint64_t call = 0; call < 40'000; ++call) {
-      if (call >= 512 ? call % 512 == 0 : call >= 8 && std::has_single_bit(call)) begin = call;
+      const uint64_t begin = last_trial(call, 8, 2, 512);  // as in ResultTrials
       if (call >= begin + 6) continue;
       EXPECT_FALSE(trial_pulls(call, through_slots).has_value()) << call << ", " << through_slots;
     }

@@ -122,7 +122,7 @@ TEST(OperationTest, AnOperationCanBeRunAgainAndAgain) {
   run(spec);
 }
 
-/// The operations of all ranks of a plan over raw rings, started, with a buffer for each rank in place.
+/// The operations of all ranks of a plan over raw rings. Each rank has one buffer and runs in place.
 class RawRanks {
  public:
   RawRanks(Collective collective, const char* algorithm, uint32_t ranks, uint64_t bytes, Shape shape)
@@ -193,25 +193,16 @@ TEST(OperationTest, AStepSendsToNobodyUntilAllItsRingsHaveRoom) {
 }
 
 TEST(OperationTest, ABlockedOperationNamesPeerStepAndDirection) {
-  const RunSpec spec = make_spec(Collective::kBroadcast, "direct", 2, 640, {2, 64});
-  RawNetwork network({.slots = 2, .slot_bytes = 64});
-  RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
-  std::vector<std::byte> memory(640);
-  std::unique_ptr<Operation> operations[2];
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
-    operations[rank] =
-        Operation::bind(plan, Geometry::uniform(plan, 640),
-                        {.type = DataType::kUint32, .slots = 2, .slot_bytes = 64}, links[rank]);
-    operations[rank]->start({.input = memory.data(), .output = memory.data()}, 1);
-  }
-  EXPECT_EQ(operations[1]->advance(10), Progress::kBlocked);
-  EXPECT_EQ(operations[1]->obstacle().peer, 0u);
-  EXPECT_FALSE(operations[1]->obstacle().sending);
-  EXPECT_EQ(operations[0]->advance(10), Progress::kMoved);
-  EXPECT_EQ(operations[0]->advance(10), Progress::kBlocked);
-  EXPECT_EQ(operations[0]->obstacle().peer, 1u);
-  EXPECT_TRUE(operations[0]->obstacle().sending);
+  RawRanks ranks(Collective::kBroadcast, "direct", 2, 640, {2, 64});
+  Operation& root = ranks.start(0);
+  Operation& reader = ranks.start(1);
+  EXPECT_EQ(reader.advance(10), Progress::kBlocked);
+  EXPECT_EQ(reader.obstacle().peer, 0u);
+  EXPECT_FALSE(reader.obstacle().sending);
+  EXPECT_EQ(root.advance(10), Progress::kMoved);
+  EXPECT_EQ(root.advance(10), Progress::kBlocked);
+  EXPECT_EQ(root.obstacle().peer, 1u);
+  EXPECT_TRUE(root.obstacle().sending);
 }
 
 TEST(OperationTest, KnowsWhetherItReceives) {
