@@ -86,9 +86,9 @@ struct StoresBySize {
     Stores slots(uint32_t bytes) const {
       if (bytes >= kRing.slot_bytes)
         return StoreTrials::choose({}, StoreTrials::kLongPiece, streams.costs(), streams.costs())
-            .stores(true);
+            .stores(kAllStores);
       return StoreTrials::choose({}, StoreTrials::length_of(bytes, bytes), sum(writers), sum(readers))
-          .stores(true);
+          .stores(kAllStores);
     }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);
@@ -222,6 +222,7 @@ class Side {
     job_.count = bytes;
     job_.streaming_sinks = stores == Stores::kStreaming ? 1 : 0;
     job_.string_sinks = stores == Stores::kString ? 1 : 0;
+    job_.interleaved_sinks = stores == Stores::kInterleaved ? 1 : 0;
     copy_kernel_(job_);
   }
   /// As in Operation::set_length: slices of 8 KiB are of results whose lines are not claimed.
@@ -363,9 +364,10 @@ class Side {
   bool try_stores(uint32_t bytes) {
     if (!meet()) return false;
     StoresBySize::OfSize* const of = &shared_.stores.sizes.at(bytes);
-    for (const Stores kind : {Stores::kOrdinary, Stores::kStreaming, Stores::kString}) {
+    for (const Stores kind : {Stores::kOrdinary, Stores::kStreaming, Stores::kString, Stores::kInterleaved}) {
       if (kind == Stores::kString && (bytes < StoreTrials::kLeastMiddlePiece || !reduce::has_string_moves()))
         continue;
+      if (kind == Stores::kInterleaved && bytes < kRing.slot_bytes) continue;
       const auto timed = [&](StoreTrials& trials, const void* from, void* to, Stores stores) {
         const uint64_t start = now_ns();
         copy(from, to, bytes, stores);
@@ -383,7 +385,7 @@ class Side {
         timed(of->readers[index_], receive_.span(receive_.word()), other_.data(), Stores::kOrdinary);
         receive_.release(receive_.word());
         if (!is_first()) send_one();
-        if (kind != Stores::kString) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
+        if (kind <= Stores::kStreaming) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
       }
       if (!meet()) return false;
       if (bytes >= kRing.slot_bytes && !try_stream(bytes, kind, of->streams)) return false;

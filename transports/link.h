@@ -19,7 +19,7 @@
 
 namespace tutti {
 
-static_assert(sizeof(Credit::store_costs) == StoreTrials::kLengths * sizeof(StoreTrials::Costs));
+static_assert(sizeof(Credit::store_costs) == StoreTrials::kLengths * kStoresCount * sizeof(uint16_t));
 
 /// How many slots the payloads of messages of `bytes` take in turns.
 uint64_t slots_for(uint64_t bytes, const auto& link) {
@@ -115,12 +115,11 @@ struct SendLink {
     bool is_timed = false;  ///< a trial, of these stores, that is to be timed
   };
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
-  NextStores next_stores(StoreTrials::Length length, uint64_t bytes, bool can_move_strings) const {
+  NextStores next_stores(StoreTrials::Length length, uint64_t bytes, StoresSet possible) const {
     if (!may_stream) return {};
     const uint64_t count = slots_for(bytes, *this);
     const auto trial = StoreTrials::trial_of(next, count, length);
-    if (!trial || (*trial == Stores::kString && !can_move_strings))
-      return {.stores = choices[length].stores(can_move_strings)};
+    if (!trial || !possible.has(*trial)) return {.stores = choices[length].stores(possible)};
     return {.stores = *trial, .is_timed = StoreTrials::is_second_round(next, count, length)};
   }
   /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds none does: these
@@ -212,7 +211,8 @@ struct SendLink {
     for (uint32_t i = 0; i < reader_count; ++i) {
       for (size_t kind = 0; kind < highest.size(); ++kind)
         highest[kind] = std::max(
-            highest[kind], load_shared(credits[i].store_costs[length][kind], std::memory_order_relaxed));
+            highest[kind],
+            StoreTrials::seen(load_shared(credits[i].store_costs[length][kind], std::memory_order_relaxed)));
     }
     return highest;
   }
@@ -313,7 +313,7 @@ struct RecvLink {
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
     trials[length].count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
     for (size_t kind = 0; kind < kStoresCount; ++kind)
-      store_shared(credit->store_costs[length][kind], trials[length].costs()[kind],
+      store_shared(credit->store_costs[length][kind], StoreTrials::shown(trials[length].costs()[kind]),
                    std::memory_order_relaxed);
   }
 

@@ -45,9 +45,10 @@ static_assert(sizeof(Cell) == 2 * kLineBytes);
 /// A counter alone in its cache line.
 struct alignas(kLineBytes) Credit {
   uint64_t released;
-  uint32_t can_pull;           ///< 1: the reader has shown that it can pull
-  uint32_t store_costs[4][3];  ///< of the reader: StoreTrials::Costs by StoreTrials::Length
-  uint32_t prefers_pulling;    ///< a bit for each class of messages (MessageVotes)
+  uint32_t can_pull;  ///< 1: the reader has shown that it can pull
+  /// Of the reader, by StoreTrials::Length and kind of stores, as StoreTrials::shown.
+  uint16_t store_costs[4][4];
+  uint32_t prefers_pulling;  ///< a bit for each class of messages (MessageVotes)
 };
 static_assert(sizeof(Credit) == kLineBytes);
 

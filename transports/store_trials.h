@@ -24,8 +24,7 @@ class StoreTrials {
   /// Shorter payloads get ordinary stores: from here on streaming is faster between far cores.
   static constexpr uint64_t kLeastBytes = 1024;
 
-  /// Slices by the whole that they are cut from: a chunk of a plan, or a message. Those of short ones try no
-  /// string moves.
+  /// Slices by the whole that they are cut from: a chunk of a plan, or a message.
   enum Length : uint8_t { kShortPiece = 0, kMiddlePiece = 1, kLongPiece = 2, kWideSlices = 3 };
   static constexpr size_t kLengths = 4;
   static constexpr uint64_t kLeastMiddlePiece = 4096;
@@ -35,13 +34,18 @@ class StoreTrials {
     if (piece_bytes < kLeastLongPiece) return kMiddlePiece;
     return slice_bytes < kWideSlotBytes ? kLongPiece : kWideSlices;
   }
+  /// The first so many kinds are tried: string moves where slices are not short, interleaved ones where they
+  /// are long.
+  static constexpr uint64_t kinds_for(Length length) {
+    return length == kShortPiece ? 2 : length == kMiddlePiece ? 3 : kStoresCount;
+  }
   /// Whether both ends time whole runs, waiting included, not the copies of single slices.
   static constexpr bool times_runs(Length length) { return length >= kLongPiece; }
 
   /// What message `number` tries, in a ring of `slots`, a power of two. The kinds take turns in each place:
   /// the first slice of a piece takes longer than the others.
   static constexpr std::optional<Stores> trial_of(uint64_t number, uint64_t slots, Length length) {
-    const uint64_t kinds = length == kShortPiece ? kStoresCount - 1 : kStoresCount;
+    const uint64_t kinds = kinds_for(length);
     const uint64_t run = run_slices(slots, length);
     if (slots == 0 || run == 0) return std::nullopt;
     const uint64_t period = period_of(slots, length);
@@ -88,6 +92,13 @@ class StoreTrials {
   }
   const Costs& costs() const { return costs_; }
 
+  /// A cost as the reader shows it in its credit: few bits, and 0 only if it is not known.
+  static constexpr uint16_t shown(uint32_t cost) {
+    return static_cast<uint16_t>(
+        std::min<uint32_t>(cost / kShownUnit + (cost % kShownUnit != 0 ? 1 : 0), UINT16_MAX));
+  }
+  static constexpr uint32_t seen(uint16_t shown) { return shown * kShownUnit; }
+
   /// A slice of a trial. `number`: of its message; `slots`: that such messages take in turns.
   struct Slice {
     uint64_t number = 0;
@@ -114,32 +125,36 @@ class StoreTrials {
     run_ = {};
   }
 
-  /// How the writer stores.
+  /// How the writer stores. Only copies can move strings or interleave.
   struct Choice {
-    bool streams = false;
-    bool moves_strings = false;  ///< where a step can: only copies can
+    Stores sums = Stores::kOrdinary;
+    Stores copies = Stores::kOrdinary;
 
-    Stores stores(bool can_move_strings) const {
-      if (moves_strings && can_move_strings) return Stores::kString;
-      return streams ? Stores::kStreaming : Stores::kOrdinary;
-    }
+    Stores stores(StoresSet possible) const { return possible.has(copies) ? copies : sums; }
   };
   /// By the costs of both ends. `now`: how the writer stores now.
   static Choice choose(const Choice& now, Length length, const Costs& writer, const Costs& reader) {
-    std::array<uint64_t, kStoresCount> sums = {};
+    std::array<uint64_t, kStoresCount> costs = {};
     for (size_t kind = 0; kind < kStoresCount; ++kind) {
-      if (writer[kind] != 0 && reader[kind] != 0) sums[kind] = uint64_t{writer[kind]} + reader[kind];
+      if (writer[kind] != 0 && reader[kind] != 0) costs[kind] = uint64_t{writer[kind]} + reader[kind];
     }
-    const auto [ordinary, streaming, strings] = sums;
+    const uint64_t ordinary = costs[0], streaming = costs[1];
     if (ordinary == 0 || streaming == 0) return now;
     const Limits& limits = times_runs(length) ? kLimitsOfRuns : kLimits;
-    const uint64_t streaming_limit = now.streams ? limits.streaming_stays : limits.streaming_comes;
-    const uint64_t strings_limit = now.moves_strings ? limits.strings_stay : limits.strings_come;
-    const uint64_t ordinary_limit =
-        now.moves_strings ? limits.strings_stay_for_ordinary : limits.strings_come_for_ordinary;
-    return {.streams = ordinary * 100 > streaming_limit * streaming,
-            .moves_strings = strings != 0 && strings * strings_limit < streaming * 100 &&
-                             strings * ordinary_limit < ordinary * 100};
+    const uint64_t limit = now.sums == Stores::kStreaming ? limits.streaming_stays : limits.streaming_comes;
+    const Stores sums = ordinary * 100 > limit * streaming ? Stores::kStreaming : Stores::kOrdinary;
+    Choice choice = {.sums = sums, .copies = sums};
+    uint64_t least = UINT64_MAX;
+    for (const Stores kind : {Stores::kString, Stores::kInterleaved}) {
+      const uint64_t cost = costs[static_cast<size_t>(kind)];
+      const Limits::OfCopies& of = now.copies == kind ? limits.stays : limits.comes;
+      if (cost == 0 || cost * of.streaming >= streaming * 100 || cost * of.ordinary >= ordinary * 100)
+        continue;
+      if (cost * of.streaming >= least) continue;
+      least = cost * of.streaming;
+      choice.copies = kind;
+    }
+    return choice;
   }
 
  private:
@@ -147,8 +162,9 @@ class StoreTrials {
     return run_slices(slots, length) > 1 ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
   }
 
-  static constexpr uint64_t kRounds = 4;  ///< of the ring, for each trial
-  /// Of trials in runs: messages for each, of which 48 may take up to three times as long.
+  static constexpr uint32_t kShownUnit = 8;  ///< up to 8 ns a byte
+  static constexpr uint64_t kRounds = 4;     ///< of the ring, for each trial
+  /// Of trials in runs: messages for each, of which 64 may take up to three times as long.
   static constexpr uint64_t kPeriodOfRuns = 2048;
   static constexpr uint64_t kRunSlices = 8;
   static constexpr uint64_t kMostGrowth = 4;
@@ -157,15 +173,17 @@ class StoreTrials {
   static constexpr uint64_t kMeanBytes = 49152;
   static constexpr uint32_t kLeastWeight = 3;
   static constexpr uint32_t kMostWeight = 8;
-  /// How much slower the others must be, in percent, so that a small difference changes nothing. String moves
-  /// in place of ordinary stores gain more than trials of single slices show.
+  /// How much slower the others must be, in percent, so that a small difference changes nothing.
   struct Limits {
     uint64_t streaming_comes, streaming_stays;
-    uint64_t strings_come, strings_stay;  ///< in place of streaming
-    uint64_t strings_come_for_ordinary, strings_stay_for_ordinary;
+    /// Of string moves, and of interleaved stores: how much slower streaming and ordinary stores must be.
+    /// String moves gain more over ordinary stores than trials of single slices show.
+    struct OfCopies {
+      uint64_t streaming, ordinary;
+    } comes, stays;
   };
-  static constexpr Limits kLimits = {130, 110, 103, 97, 100, 95};
-  static constexpr Limits kLimitsOfRuns = {105, 97, 110, 103, 110, 103};
+  static constexpr Limits kLimits = {130, 110, {103, 100}, {97, 95}};
+  static constexpr Limits kLimitsOfRuns = {105, 97, {110, 110}, {103, 103}};
 
   /// Slices of a trial that have followed each other in one piece.
   struct Run {

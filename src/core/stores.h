@@ -3,14 +3,33 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace tutti {
 
 enum class Stores : uint8_t {
-  kOrdinary = 0,   ///< the lines stay in the core's caches
-  kStreaming = 1,  ///< past the caches, into memory
-  kString = 2,     ///< the processor's string move: it need not read the lines that it overwrites
+  kOrdinary = 0,     ///< the lines stay in the core's caches
+  kStreaming = 1,    ///< past the caches, into memory
+  kString = 2,       ///< the processor's string move: it need not read the lines that it overwrites
+  kInterleaved = 3,  ///< ordinary stores to a line of each quarter in turn: more lines are under way
 };
-inline constexpr uint32_t kStoresCount = 3;
+inline constexpr uint32_t kStoresCount = 4;
+
+/// A set of kinds: those that a step can use.
+class StoresSet {
+ public:
+  constexpr StoresSet(std::initializer_list<Stores> kinds) {
+    for (const Stores kind : kinds) add(kind);
+  }
+  constexpr void add(Stores kind) { bits_ |= 1u << static_cast<uint32_t>(kind); }
+  constexpr bool has(Stores kind) const { return (bits_ >> static_cast<uint32_t>(kind) & 1u) != 0; }
+
+ private:
+  uint32_t bits_ = 0;
+};
+/// Of a step that does more than copy.
+inline constexpr StoresSet kPlainStores = {Stores::kOrdinary, Stores::kStreaming};
+inline constexpr StoresSet kAllStores = {Stores::kOrdinary, Stores::kStreaming, Stores::kString,
+                                         Stores::kInterleaved};
 
 }  // namespace tutti

@@ -56,7 +56,7 @@ void Operation::find_receives() {
 /// `copies`: whether any result is copied, not summed up.
 void Operation::prepare_result_trials(const BindOptions& options, bool copies) {
   streaming_bytes_ = options.streaming_bytes;
-  string_moves_ = options.string_moves;
+  if (options.string_moves) stores_of_copies_.add(Stores::kString);
   for (uint32_t i = 0; i < kSizeClasses; ++i)
     result_trials_[i] =
         ResultTrials((kLeastSizeClass << i) >= options.streaming_first_bytes, options.string_moves && copies);

@@ -332,15 +332,18 @@ bool Operation::next_step(BoundLane& lane) {
 [[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes) const {
   const BoundEnd* ends = &ends_[step.first_end];
   step.job.streaming_sinks = result_stores_ == Stores::kStreaming ? step.trial_outputs : 0;
-  const bool strings = result_stores_ == Stores::kString && can_move_strings(step);
+  const StoresSet possible = stores_of(step);
+  const bool strings = result_stores_ == Stores::kString && possible.has(Stores::kString);
   step.job.string_sinks = strings ? step.trial_outputs : 0;
+  step.job.interleaved_sinks = 0;
   bool is_trial = times_copies();
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
-    const auto next = link->next_stores(step.length, bytes, can_move_strings(step));
+    const auto next = link->next_stores(step.length, bytes, possible);
     if (next.stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
     if (next.stores == Stores::kString) step.job.string_sinks |= 1u << i;
+    if (next.stores == Stores::kInterleaved) step.job.interleaved_sinks |= 1u << i;
     is_trial = is_trial || next.is_timed;
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
@@ -367,7 +370,7 @@ bool Operation::next_step(BoundLane& lane) {
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr || (slot_sinks >> i & 1u) == 0) continue;
-    const auto next = link->next_stores(step.length, bytes, can_move_strings(step));
+    const auto next = link->next_stores(step.length, bytes, stores_of(step));
     if (next.is_timed) link->judge(next.stores, step.length, bytes, began_ns, end_ns);
   }
 }
@@ -543,11 +546,12 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
 [[gnu::noinline]] reduce::Job Operation::only_to(const reduce::Job& all, uint32_t written) {
   reduce::Job job = all;
   job.sink_count = 0;
-  job.streaming_sinks = job.string_sinks = job.unclaimed_sinks = 0;
+  job.streaming_sinks = job.string_sinks = job.interleaved_sinks = job.unclaimed_sinks = 0;
   for (uint32_t i = 0; i < all.sink_count; ++i) {
     if ((written >> i & 1u) == 0) continue;
     job.streaming_sinks |= (all.streaming_sinks >> i & 1u) << job.sink_count;
     job.string_sinks |= (all.string_sinks >> i & 1u) << job.sink_count;
+    job.interleaved_sinks |= (all.interleaved_sinks >> i & 1u) << job.sink_count;
     job.unclaimed_sinks |= (all.unclaimed_sinks >> i & 1u) << job.sink_count;
     job.sinks[job.sink_count++] = all.sinks[i];
   }
@@ -617,7 +621,7 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
     if (link == nullptr || !link->may_stream || bytes > link->slot_bytes || !link->knows_room()) continue;
     if (link->passes(bytes)) continue;
     const bool chooses = bytes >= StoreTrials::kLeastBytes;
-    if (chooses && link->next_stores(step.length, bytes, can_move_strings(step)).stores != Stores::kOrdinary)
+    if (chooses && link->next_stores(step.length, bytes, stores_of(step)).stores != Stores::kOrdinary)
       continue;
     claim_lines(link->span(bytes), bytes);
   }
@@ -633,7 +637,7 @@ bool Operation::write_directly(const BoundStep& step, uint64_t bytes, uint64_t b
   const uint32_t strings = step.job.string_sinks >> own & 1u;
   reduce::Job job = step.job;
   job.sink_count = 0;
-  job.streaming_sinks = job.string_sinks = 0;
+  job.streaming_sinks = job.string_sinks = job.interleaved_sinks = 0;
   job.unclaimed_sinks = (step.job.unclaimed_sinks >> own & 1u) != 0 ? UINT32_MAX : 0;  // all are results
   job.count = bytes >> step.element_shift;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {

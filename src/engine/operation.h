@@ -320,11 +320,10 @@ class Operation {
   uint64_t choose_stores(BoundStep& step, uint64_t bytes) const;
   /// For short payloads. No trial: returns 0.
   static uint64_t use_ordinary_stores(BoundStep& step) {
-    step.job.streaming_sinks = 0;
-    step.job.string_sinks = 0;
+    step.job.streaming_sinks = step.job.string_sinks = step.job.interleaved_sinks = 0;
     return 0;
   }
-  bool can_move_strings(const BoundStep& step) const { return string_moves_ && step.copies; }
+  StoresSet stores_of(const BoundStep& step) const { return step.copies ? stores_of_copies_ : kPlainStores; }
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
@@ -358,7 +357,7 @@ class Operation {
   std::array<ResultTrials, kSizeClasses> result_trials_{};
   ResultTrials* results_ = nullptr;  ///< of this call's size; null: ordinary stores
   Stores result_stores_{};           ///< in this call
-  bool string_moves_ = false;
+  StoresSet stores_of_copies_ = {Stores::kOrdinary, Stores::kStreaming, Stores::kInterleaved};
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;

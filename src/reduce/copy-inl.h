@@ -83,20 +83,38 @@ inline void copy_bytes(const Job& job, size_t bytes) {
 
 #else
 
-/// Copies with non-temporal stores to one sink.
-inline void stream_to_one(const uint8_t* source, uint8_t* sink, size_t head_bytes, size_t bytes) {
-  constexpr size_t kUnits = 4;
-  const Tag<uint8_t> d;
-  std::memcpy(sink, source, head_bytes);
-  size_t offset = head_bytes;
-  for (; offset + kUnits * kVectorBytes <= bytes; offset += kUnits * kVectorBytes) {
-    ByteVector vectors[kUnits];
-    for (size_t u = 0; u < kUnits; ++u) vectors[u] = hn::LoadU(d, source + offset + u * kVectorBytes);
-    for (size_t u = 0; u < kUnits; ++u) hn::Stream(vectors[u], d, sink + offset + u * kVectorBytes);
+/// Moves kBytes. Streaming, the sink is aligned to a vector.
+template <size_t kBytes, bool kStreams>
+HWY_INLINE void move_run(const uint8_t* source, uint8_t* sink) {
+  constexpr int kUnits = HWY_MIN(4, kBytes / kVectorBytes);
+  static_assert(kUnits > 0 && kBytes % (kUnits * kVectorBytes) == 0);
+  const auto load = [&](size_t at) { return hn::LoadU(Tag<uint8_t>(), source + at); };
+  for (size_t at = 0; at < kBytes; at += kUnits * kVectorBytes) {
+    Group<ByteVector, kUnits> block;
+    block.a = load(at);
+    if constexpr (kUnits > 1) block.b = load(at + kVectorBytes);
+    if constexpr (kUnits > 2) {
+      block.c = load(at + 2 * kVectorBytes);
+      block.d = load(at + 3 * kVectorBytes);
+    }
+    if constexpr (kStreams) {
+      stream_group(block, sink + at);
+    } else {
+      store_group(block, sink + at);
+    }
   }
-  for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
-    hn::Stream(hn::LoadU(d, source + offset), d, sink + offset);
-  }
+}
+
+/// Copies with non-temporal stores.
+inline void stream_to(uint8_t* sink, const uint8_t* source, size_t bytes) {
+  constexpr size_t kRunBytes = 4 * kVectorBytes;
+  size_t offset = (0 - reinterpret_cast<uintptr_t>(sink)) & (kRunBytes - 1);
+  if (bytes < offset + kVectorBytes) offset = bytes;
+  std::memcpy(sink, source, offset);
+  for (; offset + kRunBytes <= bytes; offset += kRunBytes)
+    move_run<kRunBytes, true>(source + offset, sink + offset);
+  for (; offset + kVectorBytes <= bytes; offset += kVectorBytes)
+    move_run<kVectorBytes, true>(source + offset, sink + offset);
   std::memcpy(sink + offset, source + offset, bytes - offset);
   hwy::FlushStream();
 }
@@ -105,17 +123,13 @@ inline void stream_to_one(const uint8_t* source, uint8_t* sink, size_t head_byte
 inline HWY_NOINLINE void copy_streaming(const Job& job, size_t bytes) {
   const uint8_t* source = source_bytes(job, 0);
   const StreamPlan plan(job, bytes, 1, kVectorBytes);
-  if (job.sink_count == 1 && plan.sinks != 0) {
-    if (job.sinks[0] != job.sources[0]) stream_to_one(source, sink_bytes(job, 0), plan.head_bytes, bytes);
-    return;
-  }
   size_t offset = plan.head_bytes;
   for (uint32_t m = 0; m < job.sink_count; ++m) std::memmove(job.sinks[m], source, offset);
   for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
     const auto vector = hn::LoadU(Tag<uint8_t>(), source + offset);
     for (uint32_t m = 0; m < job.sink_count; ++m) {
       if (plan.sinks >> m & 1) {
-        hn::Stream(vector, Tag<uint8_t>(), sink_bytes(job, m) + offset);
+        stream(vector, sink_bytes(job, m) + offset);
       } else {
         hn::StoreU(vector, Tag<uint8_t>(), sink_bytes(job, m) + offset);
       }
@@ -193,33 +207,42 @@ inline void move_string(const uint8_t* source, uint8_t* sink, size_t bytes) {
 #endif
 }
 
-/// Copies to one sink after the other, because a string move has one.
-inline HWY_NOINLINE void copy_by_strings(const Job& job, size_t bytes) {
+/// Copies a line of each quarter in turn: of several pages at once a core has more lines under way
+/// (docs/measurements/carriage.md).
+inline HWY_NOINLINE void copy_quarters(const uint8_t* source, uint8_t* sink, size_t bytes) {
+  constexpr size_t kRunBytes = 64;
+  const size_t quarter = bytes / (4 * kRunBytes) * kRunBytes;
+  for (size_t run = 0; run < quarter; run += kRunBytes) {
+    for (size_t start = run; start < 4 * quarter; start += quarter)
+      move_run<kRunBytes, false>(source + start, sink + start);
+  }
+  std::memcpy(sink + 4 * quarter, source + 4 * quarter, bytes - 4 * quarter);
+}
+
+/// Copies to one sink after the other.
+inline HWY_NOINLINE void copy_one_by_one(const Job& job, size_t bytes) {
   for (uint32_t m = 0; m < job.sink_count; ++m) {
     if (job.sinks[m] == job.sources[0]) continue;
     if ((job.string_sinks >> m & 1) != 0) {
       move_string(source_bytes(job, 0), sink_bytes(job, m), bytes);
-      continue;
-    }
-    if ((job.streaming_sinks >> m & 1) == 0) {
+    } else if ((job.interleaved_sinks >> m & 1) != 0) {
+      copy_quarters(source_bytes(job, 0), sink_bytes(job, m), bytes);
+    } else if ((job.streaming_sinks >> m & 1) != 0) {
+      stream_to(sink_bytes(job, m), source_bytes(job, 0), bytes);
+    } else {
       copy_to_one(job, m, bytes);
-      continue;
     }
-    Job one = job;
-    one.sinks[0] = job.sinks[m];
-    one.sink_count = 1;
-    one.streaming_sinks = 1;
-    copy_streaming(one, bytes);
   }
 }
 
 /// Out of line, to keep short copies cheap.
 inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
-  if (job.string_sinks != 0) return copy_by_strings(job, bytes);
+  // A string move has one sink, and so has an interleaved copy. A second one finds a long slice in the core's
+  // caches.
+  if (job.sink_count == 1 || (job.string_sinks | job.interleaved_sinks) != 0 || bytes > kMostClaimingBytes)
+    return copy_one_by_one(job, bytes);
   if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
-  if (job.sink_count > 1) return copy_to_many(job, bytes);
-  if (job.sinks[0] == job.sources[0]) return;
-  copy_to_one(job, 0, bytes);
+  copy_to_many(job, bytes);
 }
 
 inline void copy_bytes(const Job& job, size_t bytes) {

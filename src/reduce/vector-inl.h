@@ -107,6 +107,23 @@ HWY_INLINE void store_group(const Group<Unit, 4>& units, uint8_t* at) {
   store(units.c, at + 2 * kVectorBytes);
   store(units.d, at + 3 * kVectorBytes);
 }
+/// As store_group, with non-temporal stores.
+template <class Unit>
+HWY_INLINE void stream_group(const Group<Unit, 1>& units, uint8_t* at) {
+  stream(units.a, at);
+}
+template <class Unit>
+HWY_INLINE void stream_group(const Group<Unit, 2>& units, uint8_t* at) {
+  stream(units.a, at);
+  stream(units.b, at + kVectorBytes);
+}
+template <class Unit>
+HWY_INLINE void stream_group(const Group<Unit, 4>& units, uint8_t* at) {
+  stream(units.a, at);
+  stream(units.b, at + kVectorBytes);
+  stream(units.c, at + 2 * kVectorBytes);
+  stream(units.d, at + 3 * kVectorBytes);
+}
 /// Reads a vector from any address. Formats that convert by pieces read pieces: moving part of a register
 /// costs as much as converting it.
 template <class Format>

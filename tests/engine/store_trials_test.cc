@@ -105,13 +105,14 @@ TEST(StoreTrialsTest, ATimedTrialFollowsOneOfItsKindInTheSameSlot) {
 }
 
 using Choice = StoreTrials::Choice;
-constexpr Choice kStreams{.streams = true, .moves_strings = false};
-constexpr Choice kMovesStrings{.streams = false, .moves_strings = true};
+constexpr Choice kStreams{.sums = kStreaming, .copies = kStreaming};
+constexpr Choice kMovesStrings{.sums = kOrdinary, .copies = kString};
+constexpr Choice kInterleaves{.sums = kOrdinary, .copies = kInterleaved};
 
 /// What copies get.
 Stores choose(const Choice& now, const StoreTrials::Costs& writer, const StoreTrials::Costs& reader,
               StoreTrials::Length length = kMiddle) {
-  return StoreTrials::choose(now, length, writer, reader).stores(true);
+  return StoreTrials::choose(now, length, writer, reader).stores(kAllStores);
 }
 
 TEST(StoreTrialsTest, TheSumOfBothEndsDecides) {
@@ -123,8 +124,8 @@ TEST(StoreTrialsTest, TheSumOfBothEndsDecides) {
   EXPECT_EQ(choose({}, near, far), kStreaming) << "only the reader is slow";
   EXPECT_EQ(choose(kStreams, near, near), kOrdinary) << "the cores have come together";
   for (const Choice& now : {Choice{}, kStreams}) {
-    EXPECT_EQ(choose(now, far, unknown), now.stores(true));
-    EXPECT_EQ(choose(now, unknown, far), now.stores(true));
+    EXPECT_EQ(choose(now, far, unknown), now.stores(kAllStores));
+    EXPECT_EQ(choose(now, unknown, far), now.stores(kAllStores));
   }
 }
 
@@ -143,12 +144,36 @@ TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
   }
 }
 
+TEST(StoreTrialsTest, InterleavedStoresAreChosenWhereTheyAreTheFastest) {
+  const StoreTrials::Costs cold = {130, 150, 120, 90};
+  const StoreTrials::Costs hot = {90, 130, 100, 110};
+  const StoreTrials::Costs not_tried = {130, 150, 120, 0};
+  for (const Choice& now : {Choice{}, kStreams, kMovesStrings, kInterleaves}) {
+    EXPECT_EQ(choose(now, cold, cold, kWide), kInterleaved);
+    EXPECT_EQ(choose(now, hot, hot, kWide), kOrdinary);
+  }
+  EXPECT_EQ(choose({}, not_tried, not_tried), kString);
+  const StoreTrials::Costs equal = {130, 150, 100, 101};
+  EXPECT_EQ(choose(kMovesStrings, equal, equal, kWide), kString);
+  EXPECT_EQ(choose(kInterleaves, equal, equal, kWide), kInterleaved) << "a small difference changes nothing";
+}
+
+// Goal: what a reader shows is what it measured, but for a few bits, and is known if that is.
+TEST(StoreTrialsTest, ShownCostsHaveFewBits) {
+  const auto seen = [](uint32_t cost) { return StoreTrials::seen(StoreTrials::shown(cost)); };
+  EXPECT_EQ(seen(0), 0u);
+  EXPECT_EQ(seen(1), 8u);
+  EXPECT_EQ(seen(8), 8u);
+  EXPECT_EQ(seen(40 * 64), 40u * 64);
+  EXPECT_GE(seen(UINT32_MAX), 8 * StoreTrials::kUnit - 8) << "8 ns a byte and more are alike";
+}
+
 // Goal: a sum, which cannot move strings, gets the better of the other two.
 TEST(StoreTrialsTest, StringMovesHideNoOtherChoice) {
   const StoreTrials::Costs near_and_cold = {130, 90, 60};
   const Choice choice = StoreTrials::choose({}, kMiddle, near_and_cold, near_and_cold);
-  EXPECT_EQ(choice.stores(true), kString);
-  EXPECT_EQ(choice.stores(false), kStreaming);
+  EXPECT_EQ(choice.stores(kAllStores), kString);
+  EXPECT_EQ(choice.stores(kPlainStores), kStreaming);
 }
 
 // Goal: a small difference does not make the writer change back and forth.
@@ -311,8 +336,8 @@ TEST_F(StoresInRunsTest, BothEndsTimeRuns) {
   exchange(2, StoreTrials::kLeastLongPiece);  // 32 slices each
   for (const uint32_t cost : shown(kLong)) EXPECT_GT(cost, 0u);
   const StoreTrials::Costs written = network_.send(0, 1, kMessageChannel).trials[kLong].costs();
-  for (const size_t kind : {0u, 1u, 2u})
-    EXPECT_EQ(written[kind] > 0, kind < 2 || reduce::has_string_moves()) << kind;
+  for (const Stores kind : {kOrdinary, kStreaming, kString, kInterleaved})
+    EXPECT_EQ(written[static_cast<size_t>(kind)] > 0, kind != kString || reduce::has_string_moves());
   EXPECT_EQ(shown(kWide), StoreTrials::Costs{});
 }
 
@@ -364,14 +389,14 @@ TEST(StoreTrialsTest, ARunHasOneKind) {
 TEST_F(StoresTest, PayloadsAreWholeWithEachChoice) {
   network_.recv(0, 1, kMessageChannel).judges = false;
   SendLink& send = network_.send(0, 1, kMessageChannel);
-  for (const Choice& choice : {Choice{}, kStreams, kMovesStrings}) {
+  for (const Choice& choice : {Choice{}, kStreams, kMovesStrings, kInterleaves}) {
     send.choices.fill(choice);
     for (const uint64_t bytes :
          {StoreTrials::kLeastBytes, StoreTrials::kLeastMiddlePiece, StoreTrials::kLeastLongPiece}) {
       for (const uint64_t more : {0u, 1u, 1000u}) exchange(10, bytes + more);
     }
-    EXPECT_EQ(send.choices[kLong].streams, choice.streams);
-    EXPECT_EQ(send.choices[kLong].moves_strings, choice.moves_strings);
+    EXPECT_EQ(send.choices[kLong].sums, choice.sums);
+    EXPECT_EQ(send.choices[kLong].copies, choice.copies);
   }
 }
 

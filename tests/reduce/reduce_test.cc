@@ -229,12 +229,12 @@ TEST(FindKernelTest, IsNullExactlyForUndefinedPairs) {
 }
 
 // Goal: the copy kernel moves exactly its bytes to every sink.
-// Method: counts 0 to 300 and some thousands, misaligned, one to three sinks, streamed, by string moves, or
-// neither, in place.
+// Method: counts 0 to 300 and some thousands, misaligned, one to three sinks, streamed, by string moves,
+// interleaved, or none of these, in place.
 TEST(CopyKernelTest, CopiesToEverySinkOnEveryTarget) {
   std::vector<size_t> counts(301);
   for (size_t i = 0; i < counts.size(); ++i) counts[i] = i;
-  counts.insert(counts.end(), {511, 1024, 2047, 2048, 2049, 2815, 4097, 10000, 16383, 16384, 16385});
+  counts.insert(counts.end(), {511, 1024, 2047, 2048, 2049, 2815, 4097, 10000, 16383, 16384, 16385, 20001});
   const KernelCase bytes = {DataType::kUint8, ReduceOp::kSum, Association::kLeft};
   Trial trial(bytes, counts.back());
   const TargetKernels targets = copy_kernels_of_all_targets();
@@ -247,6 +247,7 @@ TEST(CopyKernelTest, CopiesToEverySinkOnEveryTarget) {
         for (const uint32_t string_sinks : {0u, 0b1u, 0b110u}) {
           job.string_sinks = string_sinks;
           job.unclaimed_sinks = string_sinks >> 1;
+          job.interleaved_sinks = string_sinks >> 1;
           for (const Placement& placement : placements(bytes.type)) {
             trial.check(target, job, placement, want);
             if (HasFatalFailure()) return;

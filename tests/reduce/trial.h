@@ -96,6 +96,7 @@ inline std::string describe(const std::string& target, const KernelCase& kernel,
          " sink misalignment=" + std::to_string(placement.sink_misalignment_bytes) +
          (placement.in_place ? " in place" : "") + " streaming=" + std::to_string(placement.streaming_sinks) +
          " strings=" + std::to_string(job.string_sinks) +
+         " interleaved=" + std::to_string(job.interleaved_sinks) +
          " unclaimed=" + std::to_string(job.unclaimed_sinks) + " finish=" + std::to_string(job.finish) +
          " scaled=" + std::to_string(job.scaled_sources) + " on " + target;
 }
