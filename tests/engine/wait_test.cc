@@ -115,7 +115,7 @@ TEST_P(WaiterTest, ALongWaitCostsLittleProcessorTime) {
   const uint64_t cpu_ns = thread_cpu_ns() - cpu_before;
   RecordProperty("cpu_us", static_cast<int>(cpu_ns / 1000));
   RecordProperty("turns", static_cast<int>(turns));
-  // Awake for its first 2 ms; then a wake-up each 1/16 of the time waited, at most 1 ms.
+  // Awake for its first 2 ms; then a wake-up each 1/16 of the time waited, at most 3 ms.
   EXPECT_LT(cpu_ns, 50'000'000u) << turns << " turns";
 }
 
