@@ -74,7 +74,8 @@ class Pages {
   size_t bytes_;
 };
 
-/// How the library would store, by the trials of both cores: into slots; for results, but for string moves.
+/// How the library would store, by the trials of both cores: into slots; for results, ordinary or past the
+/// caches.
 struct StoresBySize {
   struct OfSize {
     std::array<StoreTrials, 2> writers;  ///< of each core
@@ -96,7 +97,7 @@ struct StoresBySize {
     }
 
    private:
-    /// As the constant in engine/result_trials.h, but for copies to results alone: 73 to 98 % where these are
+    /// As those in engine/result_trials.h, but for copies to results alone: 73 to 98 % where these are
     /// not cached (docs/measurements/carriage.md).
     static constexpr uint64_t kCachedPercent = 70;
 
@@ -239,7 +240,7 @@ class Side {
     job_.sink_count = 1;
     job_.count = bytes / sizeof(float);
     job_.streaming_sinks = stores == Stores::kStreaming ? 1 : 0;
-    job_.string_sinks = 0;
+    job_.string_sinks = job_.interleaved_sinks = 0;
     sum_kernel_(job_);
   }
 

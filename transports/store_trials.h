@@ -162,8 +162,8 @@ class StoreTrials {
     return run_slices(slots, length) > 1 ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
   }
 
-  static constexpr uint32_t kShownUnit = 8;  ///< up to 8 ns a byte
-  static constexpr uint64_t kRounds = 4;     ///< of the ring, for each trial
+  static constexpr uint32_t kShownUnit = 32;  ///< up to 32 ns a byte
+  static constexpr uint64_t kRounds = 4;      ///< of the ring, for each trial
   /// Of trials in runs: messages for each, of which 64 may take up to three times as long.
   static constexpr uint64_t kPeriodOfRuns = 2048;
   static constexpr uint64_t kRunSlices = 8;

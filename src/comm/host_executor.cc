@@ -19,7 +19,7 @@ constexpr uint64_t kSharedCoreFactor = 8;
 // Shorter calls gain nothing by short rings, and a writer that runs ahead of its readers loses.
 constexpr uint64_t kLeastShortRingBytes = 16384;
 // A core's second cache.
-constexpr uint64_t kStreamingFirstBytes = 1u << 20;
+constexpr uint64_t kLongCallBytes = 1u << 20;
 // Enough for both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 // How long a failed rank waits for peers that may still read its buffers. A peer notices the alert within 250
@@ -94,7 +94,7 @@ BindOptions HostExecutor::bind_options() const {
   const Config& config = options_.config;
   return {.reproducible = options_.reproducible,
           .streaming_bytes = config.streaming_bytes,
-          .streaming_first_bytes = kStreamingFirstBytes,
+          .long_call_bytes = kLongCallBytes,
           .reference_bytes = reference_bytes(),
           .string_moves = has_string_moves_,
           .slots = options_.shape.slots,

@@ -7,6 +7,7 @@
 
 namespace tutti {
 
+/// In this order trials take them up (transports/store_trials.h).
 enum class Stores : uint8_t {
   kOrdinary = 0,     ///< the lines stay in the core's caches
   kStreaming = 1,    ///< past the caches, into memory

@@ -59,7 +59,7 @@ void Operation::prepare_result_trials(const BindOptions& options, bool copies) {
   if (options.string_moves) stores_of_copies_.add(Stores::kString);
   for (uint32_t i = 0; i < kSizeClasses; ++i)
     result_trials_[i] =
-        ResultTrials((kLeastSizeClass << i) >= options.streaming_first_bytes, options.string_moves && copies);
+        ResultTrials((kLeastSizeClass << i) >= options.long_call_bytes, options.string_moves && copies);
 }
 
 /// `bytes`: of the call, or of the longest message that is received.

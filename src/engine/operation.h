@@ -50,7 +50,7 @@ struct BindOptions {
   uint64_t message_bytes = 0;  ///< of the whole call
   /// From this size on, calls find out how to write their results (result_trials.h).
   uint64_t streaming_bytes = UINT64_MAX;
-  uint64_t streaming_first_bytes = UINT64_MAX;  ///< ... and begin with stores past the caches
+  uint64_t long_call_bytes = UINT64_MAX;  ///< ... and from this size on they are long (ResultTrials)
   uint64_t reference_bytes = UINT64_MAX;  ///< from this size on, slices travel by reference in shared memory
   uint64_t pull_bytes = UINT64_MAX;       ///< from this size on, the reader pulls slices where it can
   /// From this size on, messages are pulled where that is faster (transports/carriage_trials.h).

@@ -20,7 +20,7 @@ namespace tutti {
 class ResultTrials {
  public:
   ResultTrials() = default;
-  /// Long calls write past the caches at first.
+  /// Long calls write past the caches at first, and go into them for a smaller difference.
   ResultTrials(bool is_long, bool tries_strings)
       : streaming_(is_long), cached_(is_long ? kLongCached : kCached), tries_strings_(tries_strings) {}
 

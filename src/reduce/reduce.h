@@ -51,7 +51,8 @@ struct Job {
   /// Bit m: the copy kernel may write sink m by the processor's string move. It is fast where
   /// has_string_moves(). Other kernels write as usual.
   uint32_t string_sinks = 0;
-  /// Bit m: the copy kernel writes sink m interleaved. Other kernels write as usual.
+  /// Bit m: the copy kernel may write sink m interleaved (core/stores.h). Other kernels write as usual. Of
+  /// several bits for one sink string_sinks counts, then this one.
   uint32_t interleaved_sinks = 0;
   /// Bit m: the copy kernel does not ask for the lines of sink m ahead of its stores.
   uint32_t unclaimed_sinks = 0;

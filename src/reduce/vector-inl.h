@@ -80,6 +80,9 @@ using PieceBytes = hn::Full128<uint8_t>;
 using Piece = hn::Vec<PieceBytes>;
 inline constexpr size_t kPieceBytes = 16;
 
+HWY_INLINE ByteVector load(const uint8_t* at) {
+  return hn::LoadU(Tag<uint8_t>(), at);
+}
 HWY_INLINE void store(ByteVector bytes, uint8_t* at) {
   hn::StoreU(bytes, Tag<uint8_t>(), at);
 }

@@ -94,6 +94,16 @@ uint32_t run_with_strings(ResultTrials& trials, uint32_t count, uint64_t ordinar
   return moved;
 }
 
+// Goal: of string moves, too.
+TEST(ResultTrialsTest, OfLongCallsASmallerDifferenceBringsStrings) {
+  for (const bool is_long : {false, true}) {
+    ResultTrials trials(is_long, true);
+    run_with_strings(trials, 4 * kPeriod, kSlowNs * 95 / 100, kSlowNs * 80 / 100);
+    const uint32_t moved = run_with_strings(trials, 2 * kPeriod, kSlowNs * 95 / 100, kSlowNs * 80 / 100);
+    EXPECT_EQ(moved > kPeriod, is_long) << moved;
+  }
+}
+
 // Goal: the same where the first trial without first touches tries string moves, which decides nothing.
 // Method: calls stream at first, and strings are as slow as streaming.
 TEST(ResultTrialsTest, FirstTouchesDoNotDecideWhereStringsAreTried) {

@@ -162,10 +162,10 @@ TEST(StoreTrialsTest, InterleavedStoresAreChosenWhereTheyAreTheFastest) {
 TEST(StoreTrialsTest, ShownCostsHaveFewBits) {
   const auto seen = [](uint32_t cost) { return StoreTrials::seen(StoreTrials::shown(cost)); };
   EXPECT_EQ(seen(0), 0u);
-  EXPECT_EQ(seen(1), 8u);
-  EXPECT_EQ(seen(8), 8u);
+  EXPECT_EQ(seen(1), 32u);
+  EXPECT_EQ(seen(32), 32u);
   EXPECT_EQ(seen(40 * 64), 40u * 64);
-  EXPECT_GE(seen(UINT32_MAX), 8 * StoreTrials::kUnit - 8) << "8 ns a byte and more are alike";
+  EXPECT_GE(seen(UINT32_MAX), 32 * StoreTrials::kUnit) << "32 ns a byte and more are alike";
 }
 
 // Goal: a sum, which cannot move strings, gets the better of the other two.
@@ -174,6 +174,28 @@ TEST(StoreTrialsTest, StringMovesHideNoOtherChoice) {
   const Choice choice = StoreTrials::choose({}, kMiddle, near_and_cold, near_and_cold);
   EXPECT_EQ(choice.stores(kAllStores), kString);
   EXPECT_EQ(choice.stores(kPlainStores), kStreaming);
+}
+
+// Goal: a sum can do neither.
+TEST(StoreTrialsTest, OnlyCopiesInterleave) {
+  EXPECT_EQ(kInterleaves.stores(kAllStores), kInterleaved);
+  EXPECT_EQ(kInterleaves.stores(kPlainStores), kOrdinary);
+}
+
+// Goal: each length tries the kinds that can gain there.
+TEST(StoreTrialsTest, LongerPiecesTryMoreKinds) {
+  const std::map<StoreTrials::Length, std::set<Stores>> wanted = {
+      {kShort, {kOrdinary, kStreaming}},
+      {kMiddle, {kOrdinary, kStreaming, kString}},
+      {kLong, {kOrdinary, kStreaming, kString, kInterleaved}},
+      {kWide, {kOrdinary, kStreaming, kString, kInterleaved}}};
+  for (const auto& [length, kinds] : wanted) {
+    std::set<Stores> tried;
+    for (uint64_t number = 0; number < 8192; ++number) {
+      if (const auto trial = StoreTrials::timed_trial_of(number, 32, length)) tried.insert(*trial);
+    }
+    EXPECT_EQ(tried, kinds) << int{length};
+  }
 }
 
 // Goal: a small difference does not make the writer change back and forth.

@@ -244,10 +244,10 @@ TEST(CopyKernelTest, CopiesToEverySinkOnEveryTarget) {
     for (const TargetKernel& target : targets) {
       for (const int sink_count : kSinkCounts) {
         job.sink_count = static_cast<uint32_t>(sink_count);
-        for (const uint32_t string_sinks : {0u, 0b1u, 0b110u}) {
-          job.string_sinks = string_sinks;
-          job.unclaimed_sinks = string_sinks >> 1;
-          job.interleaved_sinks = string_sinks >> 1;
+        for (const uint32_t ways : {0u, 0b1u, 0b110u, 0b001'000u, 0b110'000u, 0b010'101u}) {
+          job.string_sinks = ways & 0b111u;
+          job.unclaimed_sinks = job.string_sinks >> 1;
+          job.interleaved_sinks = ways >> 3;
           for (const Placement& placement : placements(bytes.type)) {
             trial.check(target, job, placement, want);
             if (HasFatalFailure()) return;

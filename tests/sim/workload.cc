@@ -150,7 +150,7 @@ void Workload::start(RankSet& cluster) {
                               .reproducible = request.reproducible,
                               .message_bytes = request.block_bytes,
                               .streaming_bytes = spec_.streaming ? 1 : UINT64_MAX,
-                              .streaming_first_bytes = 1,
+                              .long_call_bytes = 1,
                               .reference_bytes = spec_.carriage == Carriage::kReference ? 1 : UINT64_MAX,
                               .pull_bytes = spec_.carriage == Carriage::kPull ? 1 : UINT64_MAX,
                               .slots = spec_.sim.slots,
