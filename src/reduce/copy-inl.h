@@ -96,11 +96,7 @@ HWY_INLINE void move_block(const uint8_t* source, uint8_t* sink) {
       block.c = load(source + at + 2 * kVectorBytes);
       block.d = load(source + at + 3 * kVectorBytes);
     }
-    if constexpr (kStreams) {
-      stream_group(block, sink + at);
-    } else {
-      store_group(block, sink + at);
-    }
+    store_group<kStreams>(block, sink + at);
   }
 }
 

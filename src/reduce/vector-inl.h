@@ -94,38 +94,31 @@ HWY_INLINE ByteVector joined(ByteVector bytes) {
   return bytes;
 }
 
-template <class Unit>
+template <bool kStreams, class Unit>
+HWY_INLINE void put(const Unit& unit, uint8_t* at) {
+  if constexpr (kStreams) {
+    stream(unit, at);
+  } else {
+    store(unit, at);
+  }
+}
+
+/// Streaming: with non-temporal stores.
+template <bool kStreams = false, class Unit>
 HWY_INLINE void store_group(const Group<Unit, 1>& units, uint8_t* at) {
-  store(units.a, at);
+  put<kStreams>(units.a, at);
 }
-template <class Unit>
+template <bool kStreams = false, class Unit>
 HWY_INLINE void store_group(const Group<Unit, 2>& units, uint8_t* at) {
-  store(units.a, at);
-  store(units.b, at + kVectorBytes);
+  put<kStreams>(units.a, at);
+  put<kStreams>(units.b, at + kVectorBytes);
 }
-template <class Unit>
+template <bool kStreams = false, class Unit>
 HWY_INLINE void store_group(const Group<Unit, 4>& units, uint8_t* at) {
-  store(units.a, at);
-  store(units.b, at + kVectorBytes);
-  store(units.c, at + 2 * kVectorBytes);
-  store(units.d, at + 3 * kVectorBytes);
-}
-/// As store_group, with non-temporal stores.
-template <class Unit>
-HWY_INLINE void stream_group(const Group<Unit, 1>& units, uint8_t* at) {
-  stream(units.a, at);
-}
-template <class Unit>
-HWY_INLINE void stream_group(const Group<Unit, 2>& units, uint8_t* at) {
-  stream(units.a, at);
-  stream(units.b, at + kVectorBytes);
-}
-template <class Unit>
-HWY_INLINE void stream_group(const Group<Unit, 4>& units, uint8_t* at) {
-  stream(units.a, at);
-  stream(units.b, at + kVectorBytes);
-  stream(units.c, at + 2 * kVectorBytes);
-  stream(units.d, at + 3 * kVectorBytes);
+  put<kStreams>(units.a, at);
+  put<kStreams>(units.b, at + kVectorBytes);
+  put<kStreams>(units.c, at + 2 * kVectorBytes);
+  put<kStreams>(units.d, at + 3 * kVectorBytes);
 }
 /// Reads a vector from any address. Formats that convert by pieces read pieces: moving part of a register
 /// costs as much as converting it.
