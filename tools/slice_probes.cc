@@ -97,8 +97,8 @@ struct StoresBySize {
     }
 
    private:
-    /// As those in engine/result_trials.h, but for copies to results alone: 73 to 98 % where these are
-    /// not cached (docs/measurements/carriage.md).
+    /// As the percentages in engine/result_trials.h, but for copies to results alone, which take 73 to 98 %
+    /// where these are not cached (docs/measurements/carriage.md).
     static constexpr uint64_t kCachedPercent = 70;
 
     static StoreTrials::Costs sum(const std::array<StoreTrials, 2>& of) {
@@ -386,7 +386,7 @@ class Side {
         timed(of->readers[index_], receive_.span(receive_.word()), other_.data(), Stores::kOrdinary);
         receive_.release(receive_.word());
         if (!is_first()) send_one();
-        if (kind <= Stores::kStreaming) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
+        if (kPlainStores.has(kind)) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
       }
       if (!meet()) return false;
       if (bytes >= kRing.slot_bytes && !try_stream(bytes, kind, of->streams)) return false;

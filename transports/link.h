@@ -302,8 +302,8 @@ struct RecvLink {
     return slots + slot_offset(next, bytes, *this);
   }
 
-  /// Which timed trial the next message is, if it has arrived in a slot. A sum can
-  /// neither move strings nor interleave: there the trial counts what it took instead, at this end only.
+  /// Which timed trial the next message is, if it has arrived in a slot. A sum can neither move
+  /// strings nor interleave: there the trial counts what the sum took instead, at this end only.
   std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) const {
     return judges && flag::carriage(arrived_word) == Carriage::kSlot
                ? StoreTrials::timed_trial_of(next, slots_for(flag::bytes(arrived_word), *this), length)

@@ -57,9 +57,9 @@ class ResultTrials {
   /// buffers still seemed uncached (all_reduce of 256 KiB).
   static constexpr uint64_t kWarmingCalls = 4;
   /// What stores into the caches may take, in percent of the time past them: that their lines go to memory
-  /// later is not in their time. Measured, medians: up to 512 KiB 33 to 80 % for cached buffers, 76 to 150 %
-  /// for others; string moves 43 to 60 %, 60 to 110 %. Of 2 MiB 48 to 88 %, 109 to 172 %; 63 to 97 %, 108 to
-  /// 151 %.
+  /// later is not in their time. Medians of calls up to 512 KiB: 33 to 80 % for cached buffers, 76 to 150 %
+  /// for others; string moves 43 to 60 %, 60 to 110 %. Calls of 2 MiB: 48 to 88 %, 109 to 172 %; string moves
+  /// 63 to 97 %, 108 to 151 %.
   struct Percent {
     uint64_t ordinary, string;
   };

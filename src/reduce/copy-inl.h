@@ -233,11 +233,14 @@ inline HWY_NOINLINE void copy_one_by_one(const Job& job, size_t bytes) {
 
 /// Out of line, to keep short copies cheap.
 inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
-  // A string move has one sink, and so has an interleaved copy.
-  if (job.sink_count == 1 || (job.string_sinks | job.interleaved_sinks) != 0)
-    return copy_one_by_one(job, bytes);
-  if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
-  copy_to_many(job, bytes);
+  const uint32_t one_by_one = job.string_sinks | job.interleaved_sinks;  // these copies have one sink
+  if ((one_by_one | job.streaming_sinks) == 0) {
+    if (job.sink_count > 1) return copy_to_many(job, bytes);
+    if (job.sinks[0] != job.sources[0]) copy_to_one(job, 0, bytes);
+    return;
+  }
+  if (job.sink_count == 1 || one_by_one != 0) return copy_one_by_one(job, bytes);
+  copy_streaming(job, bytes);
 }
 
 inline void copy_bytes(const Job& job, size_t bytes) {
