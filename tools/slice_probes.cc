@@ -386,7 +386,7 @@ class Side {
         timed(of->readers[index_], receive_.span(receive_.word()), other_.data(), Stores::kOrdinary);
         receive_.release(receive_.word());
         if (!is_first()) send_one();
-        if (kPlainStores.has(kind)) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
+        if (kStoresOfSums.has(kind)) timed(of->results[index_], near_.data(), cold(bytes, true), kind);
       }
       if (!meet()) return false;
       if (bytes >= kRing.slot_bytes && !try_stream(bytes, kind, of->streams)) return false;

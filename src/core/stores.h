@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// In this order trials take them up (transports/store_trials.h).
+/// Trials of longer pieces try more of these kinds, in this order (transports/store_trials.h).
 enum class Stores : uint8_t {
   kOrdinary = 0,     ///< the lines stay in the core's caches
   kStreaming = 1,    ///< past the caches, into memory
@@ -16,7 +16,7 @@ enum class Stores : uint8_t {
 };
 inline constexpr uint32_t kStoresCount = 4;
 
-/// A set of kinds: those that a step can use.
+/// The kinds that a step can use.
 class StoresSet {
  public:
   constexpr StoresSet(std::initializer_list<Stores> kinds) {
@@ -28,8 +28,8 @@ class StoresSet {
  private:
   uint32_t bits_ = 0;
 };
-/// Of a step that does more than copy.
-inline constexpr StoresSet kPlainStores = {Stores::kOrdinary, Stores::kStreaming};
+/// Of a step that reduces.
+inline constexpr StoresSet kStoresOfSums = {Stores::kOrdinary, Stores::kStreaming};
 inline constexpr StoresSet kAllStores = {Stores::kOrdinary, Stores::kStreaming, Stores::kString,
                                          Stores::kInterleaved};
 

@@ -323,7 +323,7 @@ class Operation {
     step.job.streaming_sinks = step.job.string_sinks = step.job.interleaved_sinks = 0;
     return 0;
   }
-  StoresSet stores_of(const BoundStep& step) const { return step.copies ? stores_of_copies_ : kPlainStores; }
+  StoresSet stores_of(const BoundStep& step) const { return step.copies ? stores_of_copies_ : kStoresOfSums; }
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;

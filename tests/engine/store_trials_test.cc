@@ -173,13 +173,13 @@ TEST(StoreTrialsTest, StringMovesHideNoOtherChoice) {
   const StoreTrials::Costs near_and_cold = {130, 90, 60};
   const Choice choice = StoreTrials::choose({}, kMiddle, near_and_cold, near_and_cold);
   EXPECT_EQ(choice.stores(kAllStores), kString);
-  EXPECT_EQ(choice.stores(kPlainStores), kStreaming);
+  EXPECT_EQ(choice.stores(kStoresOfSums), kStreaming);
 }
 
 // Goal: a sum can do neither.
 TEST(StoreTrialsTest, OnlyCopiesInterleave) {
   EXPECT_EQ(kInterleaves.stores(kAllStores), kInterleaved);
-  EXPECT_EQ(kInterleaves.stores(kPlainStores), kOrdinary);
+  EXPECT_EQ(kInterleaves.stores(kStoresOfSums), kOrdinary);
 }
 
 // Goal: each length tries the kinds that can gain there.
