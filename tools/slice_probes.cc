@@ -86,10 +86,10 @@ struct StoresBySize {
     /// `bytes`: of a slice. Those as long as a slot are of pieces above 32 KiB, most of which are long.
     Stores slots(uint32_t bytes) const {
       if (bytes >= kRing.slot_bytes)
-        return StoreTrials::choose({}, StoreTrials::kLongPiece, streams.costs(), streams.costs())
-            .stores(kAllStores);
-      return StoreTrials::choose({}, StoreTrials::length_of(bytes, bytes), sum(writers), sum(readers))
-          .stores(kAllStores);
+        return StoreTrials::choose(Stores::kOrdinary, StoreTrials::kLongPiece, streams.costs(),
+                                   streams.costs());
+      return StoreTrials::choose(Stores::kOrdinary, StoreTrials::length_of(bytes, bytes), sum(writers),
+                                 sum(readers));
     }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);

@@ -33,6 +33,12 @@ uint64_t slot_offset(uint64_t number, uint64_t bytes, const auto& link) {
          (number & (link.wide_slots - 1)) * uint64_t{kWideSlotBytes};
 }
 
+/// How a writer stores payloads of one length.
+struct WriterStores {
+  StoreTrials trials;
+  Stores choice = Stores::kOrdinary;  ///< as of the last look at the credit
+};
+
 /// The writing end. One thread at a time may use it.
 struct SendLink {
   Cell* cells = nullptr;
@@ -48,8 +54,9 @@ struct SendLink {
   bool reads_registered = false;  ///< the transport reads buffers that the user has registered
   bool readers_pull = false;      ///< all readers have shown that they can pull
   bool may_stream = false;        ///< the reader is another core: payloads may be written past the caches
-  std::array<StoreTrials::Choice, StoreTrials::kLengths> choices{};  ///< as of the last look, by Length
-  std::array<StoreTrials, StoreTrials::kLengths> trials{};
+  /// By Length. Apart, because a sum takes longer than a copy with any stores.
+  std::array<WriterStores, StoreTrials::kLengths> of_copies{};
+  std::array<WriterStores, StoreTrials::kLengths> of_sums{};
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
@@ -106,9 +113,16 @@ struct SendLink {
   /// Whether the next message has a slot, not a wide one, as far as the writer knows without asking its
   /// readers.
   bool knows_room() const { return next < limit; }
-  /// Counts the next message, a trial that has just been copied.
-  void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
-    trials[length].count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
+  /// Counts the next message, a trial that has just been written. `possible`: as for next_stores.
+  void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, StoresSet possible, uint64_t began_ns,
+             uint64_t end_ns) {
+    WriterStores& of = possible == kStoresOfSums ? of_sums[length] : of_copies[length];
+    of.trials.count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
+  }
+  /// A run of slices does not go on from the piece before.
+  void end_run(StoreTrials::Length length) {
+    of_copies[length].trials.end_run();
+    of_sums[length].trials.end_run();
   }
   struct NextStores {
     Stores stores = Stores::kOrdinary;
@@ -119,7 +133,8 @@ struct SendLink {
     if (!may_stream) return {};
     const uint64_t count = slots_for(bytes, *this);
     const auto trial = StoreTrials::trial_of(next, count, length);
-    if (!trial || !possible.has(*trial)) return {.stores = choices[length].stores(possible)};
+    if (!trial || !possible.has(*trial))
+      return {.stores = (possible == kStoresOfSums ? of_sums[length] : of_copies[length]).choice};
     return {.stores = *trial, .is_timed = StoreTrials::is_second_round(next, count, length)};
   }
   /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds none does: these
@@ -189,9 +204,12 @@ struct SendLink {
     limit = released() + slot_mask + 1;
     if (next + ahead >= limit) return false;
     preferences = load_shared(credits[0].prefers_pulling, std::memory_order_relaxed);
-    for (size_t length = 0; may_stream && length < trials.size(); ++length)
-      choices[length] = StoreTrials::choose(choices[length], static_cast<StoreTrials::Length>(length),
-                                            trials[length].costs(), highest_costs(length));
+    for (size_t length = 0; may_stream && length < of_copies.size(); ++length) {
+      const StoreTrials::Costs reader = highest_costs(length);
+      for (WriterStores* of : {&of_copies[length], &of_sums[length]})
+        of->choice = StoreTrials::choose(of->choice, static_cast<StoreTrials::Length>(length),
+                                         of->trials.costs(), reader);
+    }
     return true;
   }
   [[gnu::noinline]] std::byte* long_span(uint64_t bytes) const {

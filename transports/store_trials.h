@@ -125,15 +125,9 @@ class StoreTrials {
     run_ = {};
   }
 
-  /// How the writer stores. Only copies can move strings or interleave.
-  struct Choice {
-    Stores sums = Stores::kOrdinary;
-    Stores copies = Stores::kOrdinary;
-
-    Stores stores(StoresSet possible) const { return possible.has(copies) ? copies : sums; }
-  };
-  /// By the costs of both ends. `now`: how the writer stores now.
-  static Choice choose(const Choice& now, Length length, const Costs& writer, const Costs& reader) {
+  /// How the writer stores, by the costs of both ends. `now`: how it stores now. Kinds whose costs are not
+  /// known are not chosen.
+  static Stores choose(Stores now, Length length, const Costs& writer, const Costs& reader) {
     std::array<uint64_t, kStoresCount> costs = {};
     for (size_t kind = 0; kind < kStoresCount; ++kind) {
       if (writer[kind] != 0 && reader[kind] != 0) costs[kind] = uint64_t{writer[kind]} + reader[kind];
@@ -141,18 +135,17 @@ class StoreTrials {
     const uint64_t ordinary = costs[0], streaming = costs[1];
     if (ordinary == 0 || streaming == 0) return now;
     const Limits& limits = times_runs(length) ? kLimitsOfRuns : kLimits;
-    const uint64_t limit = now.sums == Stores::kStreaming ? limits.streaming_stays : limits.streaming_comes;
-    const Stores sums = ordinary * 100 > limit * streaming ? Stores::kStreaming : Stores::kOrdinary;
-    Choice choice = {.sums = sums, .copies = sums};
+    const uint64_t limit = now == Stores::kStreaming ? limits.streaming_stays : limits.streaming_comes;
+    Stores choice = ordinary * 100 > limit * streaming ? Stores::kStreaming : Stores::kOrdinary;
     uint64_t least = UINT64_MAX;
     for (const Stores kind : {Stores::kString, Stores::kInterleaved}) {
       const uint64_t cost = costs[static_cast<size_t>(kind)];
-      const Limits::OfCopies& of = now.copies == kind ? limits.stays : limits.comes;
+      const Limits::OfCopies& of = now == kind ? limits.stays : limits.comes;
       if (cost == 0 || cost * of.streaming >= streaming * 100 || cost * of.ordinary >= ordinary * 100)
         continue;
       if (cost * of.streaming >= least) continue;
       least = cost * of.streaming;
-      choice.copies = kind;
+      choice = kind;
     }
     return choice;
   }

@@ -24,6 +24,7 @@ class StoresSet {
   }
   constexpr void add(Stores kind) { bits_ |= 1u << static_cast<uint32_t>(kind); }
   constexpr bool has(Stores kind) const { return (bits_ >> static_cast<uint32_t>(kind) & 1u) != 0; }
+  friend constexpr bool operator==(const StoresSet&, const StoresSet&) = default;
 
  private:
   uint32_t bits_ = 0;

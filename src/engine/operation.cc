@@ -205,7 +205,7 @@ void Operation::end_runs(const BoundStep& step) const {
   if (!StoreTrials::times_runs(step.length)) return;
   for (uint32_t e = step.first_end; e < step.first_end + step.source_count + step.sink_count; ++e) {
     if (ends_[e].recv != nullptr) ends_[e].recv->trials[step.length].end_run();
-    if (ends_[e].send != nullptr) ends_[e].send->trials[step.length].end_run();
+    if (ends_[e].send != nullptr) ends_[e].send->end_run(step.length);
   }
 }
 
@@ -371,7 +371,7 @@ bool Operation::next_step(BoundLane& lane) {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr || (slot_sinks >> i & 1u) == 0) continue;
     const auto next = link->next_stores(step.length, bytes, stores_of(step));
-    if (next.is_timed) link->judge(next.stores, step.length, bytes, began_ns, end_ns);
+    if (next.is_timed) link->judge(next.stores, step.length, bytes, stores_of(step), began_ns, end_ns);
   }
 }
 

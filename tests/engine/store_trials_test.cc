@@ -104,28 +104,22 @@ TEST(StoreTrialsTest, ATimedTrialFollowsOneOfItsKindInTheSameSlot) {
   }
 }
 
-using Choice = StoreTrials::Choice;
-constexpr Choice kStreams{.sums = kStreaming, .copies = kStreaming};
-constexpr Choice kMovesStrings{.sums = kOrdinary, .copies = kString};
-constexpr Choice kInterleaves{.sums = kOrdinary, .copies = kInterleaved};
-
-/// What copies get.
-Stores choose(const Choice& now, const StoreTrials::Costs& writer, const StoreTrials::Costs& reader,
+Stores choose(Stores now, const StoreTrials::Costs& writer, const StoreTrials::Costs& reader,
               StoreTrials::Length length = kMiddle) {
-  return StoreTrials::choose(now, length, writer, reader).stores(kAllStores);
+  return StoreTrials::choose(now, length, writer, reader);
 }
 
 TEST(StoreTrialsTest, TheSumOfBothEndsDecides) {
   const StoreTrials::Costs near = {100, 130, 0};
   const StoreTrials::Costs far = {500, 110, 0};
   const StoreTrials::Costs unknown = {0, 110, 0};
-  EXPECT_EQ(choose({}, near, near), kOrdinary);
-  EXPECT_EQ(choose({}, far, near), kStreaming) << "only the writer is slow";
-  EXPECT_EQ(choose({}, near, far), kStreaming) << "only the reader is slow";
-  EXPECT_EQ(choose(kStreams, near, near), kOrdinary) << "the cores have come together";
-  for (const Choice& now : {Choice{}, kStreams}) {
-    EXPECT_EQ(choose(now, far, unknown), now.stores(kAllStores));
-    EXPECT_EQ(choose(now, unknown, far), now.stores(kAllStores));
+  EXPECT_EQ(choose(kOrdinary, near, near), kOrdinary);
+  EXPECT_EQ(choose(kOrdinary, far, near), kStreaming) << "only the writer is slow";
+  EXPECT_EQ(choose(kOrdinary, near, far), kStreaming) << "only the reader is slow";
+  EXPECT_EQ(choose(kStreaming, near, near), kOrdinary) << "the cores have come together";
+  for (const Stores now : {kOrdinary, kStreaming}) {
+    EXPECT_EQ(choose(now, far, unknown), now);
+    EXPECT_EQ(choose(now, unknown, far), now);
   }
 }
 
@@ -135,7 +129,7 @@ TEST(StoreTrialsTest, StringMovesAreChosenWhereTheyAreTheFastest) {
   const StoreTrials::Costs far_stream = {130, 55, 60};
   const StoreTrials::Costs near_and_cold = {130, 90, 60};
   const StoreTrials::Costs slow = {100, 140, 400};
-  for (const Choice& now : {Choice{}, kStreams, kMovesStrings}) {
+  for (const Stores now : {kOrdinary, kStreaming, kString}) {
     EXPECT_EQ(choose(now, near, near), kString);
     EXPECT_EQ(choose(now, far, far), kString);
     EXPECT_EQ(choose(now, far_stream, far_stream, kLong), kStreaming);
@@ -148,14 +142,14 @@ TEST(StoreTrialsTest, InterleavedStoresAreChosenWhereTheyAreTheFastest) {
   const StoreTrials::Costs cold = {130, 150, 120, 90};
   const StoreTrials::Costs hot = {90, 130, 100, 110};
   const StoreTrials::Costs not_tried = {130, 150, 120, 0};
-  for (const Choice& now : {Choice{}, kStreams, kMovesStrings, kInterleaves}) {
+  for (const Stores now : {kOrdinary, kStreaming, kString, kInterleaved}) {
     EXPECT_EQ(choose(now, cold, cold, kWide), kInterleaved);
     EXPECT_EQ(choose(now, hot, hot, kWide), kOrdinary);
   }
-  EXPECT_EQ(choose({}, not_tried, not_tried), kString);
+  EXPECT_EQ(choose(kOrdinary, not_tried, not_tried), kString);
   const StoreTrials::Costs equal = {130, 150, 100, 101};
-  EXPECT_EQ(choose(kMovesStrings, equal, equal, kWide), kString);
-  EXPECT_EQ(choose(kInterleaves, equal, equal, kWide), kInterleaved) << "a small difference changes nothing";
+  EXPECT_EQ(choose(kString, equal, equal, kWide), kString);
+  EXPECT_EQ(choose(kInterleaved, equal, equal, kWide), kInterleaved) << "a small difference changes nothing";
 }
 
 // Goal: what a reader shows is what it measured, but for a few bits, and is known if that is.
@@ -168,18 +162,30 @@ TEST(StoreTrialsTest, ShownCostsHaveFewBits) {
   EXPECT_GE(seen(UINT32_MAX), 32 * StoreTrials::kUnit) << "32 ns a byte and more are alike";
 }
 
-// Goal: a sum, which cannot move strings, gets the better of the other two.
-TEST(StoreTrialsTest, StringMovesHideNoOtherChoice) {
-  const StoreTrials::Costs near_and_cold = {130, 90, 60};
-  const Choice choice = StoreTrials::choose({}, kMiddle, near_and_cold, near_and_cold);
-  EXPECT_EQ(choice.stores(kAllStores), kString);
-  EXPECT_EQ(choice.stores(kStoresOfSums), kStreaming);
+// Goal: a sum, whose writer cannot try the other kinds, gets the better of these two.
+TEST(StoreTrialsTest, KindsThatAWriterHasNotTriedAreNotChosen) {
+  const StoreTrials::Costs reader = {130, 90, 60, 50};
+  EXPECT_EQ(choose(kOrdinary, {130, 90, 0, 0}, reader, kWide), kStreaming);
+  EXPECT_EQ(choose(kOrdinary, {90, 130, 0, 0}, reader, kWide), kOrdinary);
 }
 
-// Goal: a sum can do neither.
-TEST(StoreTrialsTest, OnlyCopiesInterleave) {
-  EXPECT_EQ(kInterleaves.stores(kAllStores), kInterleaved);
-  EXPECT_EQ(kInterleaves.stores(kStoresOfSums), kOrdinary);
+// Goal: a link that carries both counts them apart.
+TEST(SendLinkTest, SumsAreNoTrialsOfCopies) {
+  SendLink link;
+  link.may_stream = true;
+  link.slot_mask = 31;
+  link.slot_bytes = kBytes;
+  link.judge(kStreaming, kMiddle, kBytes, kStoresOfSums, 1000, 2000);
+  link.judge(kOrdinary, kMiddle, kBytes, kAllStores, 1000, 2000);
+  EXPECT_EQ(link.of_sums[kMiddle].trials.costs()[0], 0u);
+  EXPECT_GT(link.of_sums[kMiddle].trials.costs()[1], 0u);
+  EXPECT_GT(link.of_copies[kMiddle].trials.costs()[0], 0u);
+  EXPECT_EQ(link.of_copies[kMiddle].trials.costs()[1], 0u);
+  link.of_sums[kMiddle].choice = kStreaming;
+  const uint64_t between_trials = 2047;
+  link.next = between_trials;
+  EXPECT_EQ(link.next_stores(kMiddle, kBytes, kStoresOfSums).stores, kStreaming);
+  EXPECT_EQ(link.next_stores(kMiddle, kBytes, kAllStores).stores, kOrdinary);
 }
 
 // Goal: each length tries the kinds that can gain there.
@@ -202,24 +208,24 @@ TEST(StoreTrialsTest, LongerPiecesTryMoreKinds) {
 TEST(StoreTrialsTest, ASmallDifferenceChangesNothing) {
   const StoreTrials::Costs equal = {100, 100, 0};
   const StoreTrials::Costs slightly = {140, 100, 0};
-  EXPECT_EQ(choose({}, equal, slightly), kOrdinary);
-  EXPECT_EQ(choose(kStreams, equal, slightly), kStreaming);
+  EXPECT_EQ(choose(kOrdinary, equal, slightly), kOrdinary);
+  EXPECT_EQ(choose(kStreaming, equal, slightly), kStreaming);
   const StoreTrials::Costs near = {100, 140, 101};
   const StoreTrials::Costs near_too = {100, 140, 104};
-  EXPECT_EQ(choose({}, near, near), kOrdinary);
-  EXPECT_EQ(choose(kMovesStrings, near_too, near_too), kString);
+  EXPECT_EQ(choose(kOrdinary, near, near), kOrdinary);
+  EXPECT_EQ(choose(kString, near_too, near_too), kString);
   const StoreTrials::Costs runs = {104, 100, 94};
-  EXPECT_EQ(choose({}, runs, runs, kLong), kOrdinary);
-  EXPECT_EQ(choose(kStreams, runs, runs, kLong), kStreaming);
-  EXPECT_EQ(choose(kMovesStrings, runs, runs, kLong), kString);
+  EXPECT_EQ(choose(kOrdinary, runs, runs, kLong), kOrdinary);
+  EXPECT_EQ(choose(kStreaming, runs, runs, kLong), kStreaming);
+  EXPECT_EQ(choose(kString, runs, runs, kLong), kString);
 }
 
 // Goal: of string moves and ordinary stores that cost as much, string moves are chosen, because trials of
 // single slices show less than what they gain.
 TEST(StoreTrialsTest, StringMovesNeedNotBeMuchFaster) {
   const StoreTrials::Costs near = {100, 140, 99};
-  EXPECT_EQ(choose({}, near, near), kString);
-  EXPECT_EQ(choose({}, near, near, kLong), kOrdinary) << "runs show the whole gain";
+  EXPECT_EQ(choose(kOrdinary, near, near), kString);
+  EXPECT_EQ(choose(kOrdinary, near, near, kLong), kOrdinary) << "runs show the whole gain";
 }
 
 TEST(StoreTrialsTest, ABadFirstTrialIsForgottenAtOnce) {
@@ -322,10 +328,10 @@ TEST_F(StoresTest, BothEndsTimeTheTrials) {
   exchange(4);  // two rounds of the ring
   const SendLink& send = network_.send(0, 1, kMessageChannel);
   for (const size_t kind : {0u, 1u}) {
-    EXPECT_GT(send.trials[kMiddle].costs()[kind], 0u);
+    EXPECT_GT(send.of_copies[kMiddle].trials.costs()[kind], 0u);
     EXPECT_GT(load_shared(send.credits[0].store_costs[kMiddle][kind]), 0u);
   }
-  EXPECT_EQ(send.trials[kLong].costs(), StoreTrials::Costs{});
+  EXPECT_EQ(send.of_copies[kLong].trials.costs(), StoreTrials::Costs{});
 }
 
 // Goal: the messages of longer pieces are counted apart, and try string moves too, where the CPU has them.
@@ -334,10 +340,10 @@ TEST_F(StoresTest, LongerPiecesTryStringMoves) {
   const SendLink& send = network_.send(0, 1, kMessageChannel);
   for (const size_t kind : {0u, 1u, 2u}) {
     const bool is_tried = kind < 2 || reduce::has_string_moves();
-    EXPECT_EQ(send.trials[kMiddle].costs()[kind] > 0, is_tried) << kind;
+    EXPECT_EQ(send.of_copies[kMiddle].trials.costs()[kind] > 0, is_tried) << kind;
     EXPECT_GT(load_shared(send.credits[0].store_costs[kMiddle][kind]), 0u) << kind;
   }
-  EXPECT_EQ(send.trials[kShort].costs(), StoreTrials::Costs{});
+  EXPECT_EQ(send.of_copies[kShort].trials.costs(), StoreTrials::Costs{});
 }
 
 /// Rings with room for runs, and with wide slots.
@@ -357,7 +363,7 @@ class StoresInRunsTest : public StoresTest {
 TEST_F(StoresInRunsTest, BothEndsTimeRuns) {
   exchange(2, StoreTrials::kLeastLongPiece);  // 32 slices each
   for (const uint32_t cost : shown(kLong)) EXPECT_GT(cost, 0u);
-  const StoreTrials::Costs written = network_.send(0, 1, kMessageChannel).trials[kLong].costs();
+  const StoreTrials::Costs written = network_.send(0, 1, kMessageChannel).of_copies[kLong].trials.costs();
   for (const Stores kind : {kOrdinary, kStreaming, kString, kInterleaved})
     EXPECT_EQ(written[static_cast<size_t>(kind)] > 0, kind != kString || reduce::has_string_moves());
   EXPECT_EQ(shown(kWide), StoreTrials::Costs{});
@@ -411,14 +417,13 @@ TEST(StoreTrialsTest, ARunHasOneKind) {
 TEST_F(StoresTest, PayloadsAreWholeWithEachChoice) {
   network_.recv(0, 1, kMessageChannel).judges = false;
   SendLink& send = network_.send(0, 1, kMessageChannel);
-  for (const Choice& choice : {Choice{}, kStreams, kMovesStrings, kInterleaves}) {
-    send.choices.fill(choice);
+  for (const Stores choice : {kOrdinary, kStreaming, kString, kInterleaved}) {
+    for (WriterStores& stores : send.of_copies) stores.choice = choice;
     for (const uint64_t bytes :
          {StoreTrials::kLeastBytes, StoreTrials::kLeastMiddlePiece, StoreTrials::kLeastLongPiece}) {
       for (const uint64_t more : {0u, 1u, 1000u}) exchange(10, bytes + more);
     }
-    EXPECT_EQ(send.choices[kLong].sums, choice.sums);
-    EXPECT_EQ(send.choices[kLong].copies, choice.copies);
+    EXPECT_EQ(send.of_copies[kLong].choice, choice);
   }
 }
 
@@ -428,7 +433,7 @@ TEST_F(StoresTest, LinksOfANetworkAreNotTried) {
   network_.recv(0, 1, kMessageChannel).judges = false;
   exchange(3);
   const SendLink& send = network_.send(0, 1, kMessageChannel);
-  EXPECT_EQ(send.trials[kMiddle].costs(), StoreTrials::Costs{});
+  EXPECT_EQ(send.of_copies[kMiddle].trials.costs(), StoreTrials::Costs{});
   EXPECT_EQ(load_shared(send.credits[0].store_costs[kMiddle][0]), 0u);
 }
 
