@@ -5,8 +5,8 @@
 // messages go through slots for a while, which brings the slots back into the caches, and then kPulledCalls
 // of them are pulled. Of each way the two last ones count, if they took about equally long: a call that lost
 // its core, or waited for a rank that came late, must not decide. The numbers of these calls are the same on
-// all ranks that make the same calls: else one rank would try slots while another one pulls. Figures:
-// docs/measurements/carriage.md.
+// all ranks that make the same calls: else one rank would try slots while another one pulls. Where slots take
+// less than the kernel's copy within a process, nothing is pulled. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -45,10 +45,23 @@ constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slot
   return place >= through_slots;
 }
 
+/// What pulling takes at least: a system call and a copy within the caches. {}: not known.
+struct PullCost {
+  uint64_t call_ns = 0;
+  uint64_t ps_per_byte = 0;
+
+  constexpr uint64_t least_ns(uint64_t bytes) const { return call_ns + bytes * ps_per_byte / 1000; }
+};
+
 /// Counts what calls of one size took.
 class CarriageVotes {
  public:
   bool prefers_pulling() const { return votes_.wins(); }
+  /// Whether a trial is worth while: slots took about as long as pulling does at least, or longer. Pages of 2
+  /// MiB make the kernel's copy faster than what was measured.
+  bool may_gain(uint64_t least_pulled_ns) const {
+    return std::ranges::min(took_ns_[0]) >= least_pulled_ns / 4 * 3;
+  }
 
   void add(bool pulled, uint64_t took_ns) {
     run_ = pulled == last_pulled_ ? std::min(run_ + 1, kPulledCalls + 1) : 1;
@@ -57,13 +70,18 @@ class CarriageVotes {
     took = {run_ > 1 ? took[1] : UINT64_MAX, took_ns};
     // The first pulled call finds the buffers where slots have left them.
     if (!pulled || run_ != kPulledCalls || !agree(took_ns_[0]) || !agree(took_ns_[1])) return;
-    votes_.vote(std::ranges::min(took_ns_[1]) < std::ranges::min(took_ns_[0]));
+    const uint64_t slots_ns = std::ranges::min(took_ns_[0]);
+    const uint64_t pulled_ns = std::ranges::min(took_ns_[1]);
+    votes_.vote(pulled_ns < slots_ns);
+    if (pulled_ns < slots_ns / 100 * kClearPercent) votes_.vote(true);
   }
 
  private:
   using LastTwo = std::array<uint64_t, 2>;
   /// By how many percent two calls may differ. Undisturbed ones differ by less than 10.
   static constexpr uint64_t kMostDifference = 25;
+  /// Pulled calls that take less of the time through slots count twice: long calls are few.
+  static constexpr uint64_t kClearPercent = 75;
   static bool agree(const LastTwo& took) {
     const auto [least, most] = std::ranges::minmax(took);
     return most - least <= least * kMostDifference / 100;
@@ -79,13 +97,16 @@ class CarriageVotes {
 class CarriageTrials {
  public:
   CarriageTrials() = default;
-  explicit CarriageTrials(uint64_t through_slots) : through_slots_(through_slots) {}
+  /// `least_pulled_ns`: what pulling takes at least in a call.
+  explicit CarriageTrials(uint64_t through_slots, uint64_t least_pulled_ns = 0)
+      : through_slots_(through_slots), least_pulled_ns_(least_pulled_ns) {}
 
   /// Whether to pull in the next call.
   bool begin() {
     const std::optional<bool> trial = trial_pulls(calls_++, through_slots_);
     is_trial_ = trial.has_value();
-    return trial.value_or(votes_.prefers_pulling());
+    if (!trial || (*trial && !votes_.may_gain(least_pulled_ns_))) return votes_.prefers_pulling();
+    return *trial;
   }
   /// Whether the call is to be timed.
   bool is_trial() const { return is_trial_; }
@@ -94,6 +115,7 @@ class CarriageTrials {
 
  private:
   uint64_t through_slots_ = 4;
+  uint64_t least_pulled_ns_ = 0;
   uint64_t calls_ = 0;
   bool is_trial_ = false;
   CarriageVotes votes_;
@@ -121,16 +143,29 @@ struct MessageCounts {
 struct MessageVotes {
   MessageCounts counts;
   std::array<CarriageVotes, kMessageClasses> votes = {};
-  uint32_t preferences = 0;  ///< a bit for each class in which pulling is preferred
+  /// For each class a bit if pulling is preferred, and one, kHopeless higher, if it cannot gain.
+  uint32_t preferences = 0;
 
   static bool prefers(uint32_t preferences, uint64_t bytes) {
     return (preferences >> message_class(bytes) & 1u) != 0;
   }
-  void add(bool pulled, uint64_t bytes, uint64_t took_ns) {
+  static bool may_gain(uint32_t preferences, uint64_t bytes) {
+    return (preferences >> (message_class(bytes) + kHopeless) & 1u) == 0;
+  }
+  void add(bool pulled, uint64_t bytes, uint64_t took_ns, const PullCost& cost = {}) {
     const uint32_t size_class = message_class(bytes);
-    votes[size_class].add(pulled, took_ns * kLeastClassBytes / bytes);
-    const uint32_t bit = 1u << size_class;
-    preferences = votes[size_class].prefers_pulling() ? preferences | bit : preferences & ~bit;
+    CarriageVotes& of = votes[size_class];
+    of.add(pulled, took_ns * kLeastClassBytes / bytes);
+    show(size_class, of.prefers_pulling());
+    show(size_class + kHopeless, !of.may_gain(cost.least_ns(bytes) * kLeastClassBytes / bytes));
+  }
+
+ private:
+  static constexpr uint32_t kHopeless = 16;
+  static_assert(kMessageClasses <= kHopeless);
+
+  void show(uint32_t place, bool is_set) {
+    preferences = is_set ? preferences | 1u << place : preferences & ~(1u << place);
   }
 };
 

@@ -194,8 +194,10 @@ struct SendLink {
   /// Counts the next message that is long enough to be pulled, however it travels. Whether to pull it, where
   /// that is possible.
   bool choose_pulling(uint64_t message_bytes) {
-    return counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes)
-        .value_or(MessageVotes::prefers(preferences, message_bytes));
+    const auto trial = counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes);
+    if (!trial || (*trial && !MessageVotes::may_gain(preferences, message_bytes)))
+      return MessageVotes::prefers(preferences, message_bytes);
+    return *trial;
   }
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
@@ -343,10 +345,10 @@ struct RecvLink {
   }
   /// Whether the message released last has been pulled.
   bool has_pulled() const { return pulled_end >= next; }
-  /// Counts what a message of a trial took, from when its first slice was here.
-  void judge_message(bool was_pulled, uint64_t bytes, uint64_t took_ns) {
+  /// Counts what a message of a trial took, from when its first slice was here. `cost`: of pulling.
+  void judge_message(bool was_pulled, uint64_t bytes, uint64_t took_ns, const PullCost& cost) {
     const uint32_t before = votes->preferences;
-    votes->add(was_pulled, bytes, took_ns);
+    votes->add(was_pulled, bytes, took_ns, cost);
     if (votes->preferences != before)
       store_shared(credit->prefers_pulling, votes->preferences, std::memory_order_relaxed);
   }

@@ -15,7 +15,7 @@ namespace {
 // Smaller slices of a pulled message are faster with two copies.
 constexpr uint64_t kLeastPulledSlice = 4096;
 // Where ranks share cores, calls vary so much that trials of shorter ones choose wrongly.
-constexpr uint64_t kSharedCoreFactor = 8;
+constexpr uint64_t kSharedCoreFactor = 512;
 // Shorter calls gain nothing by short rings, and a writer that runs ahead of its readers loses.
 constexpr uint64_t kLeastShortRingBytes = 16384;
 // A core's second cache.
@@ -132,11 +132,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   bound->tries_pulling =
       !peers.is_one_process() && peers.rank_count() > 1 &&
       options.message_bytes / (has_own_core() ? 1 : kSharedCoreFactor) >= options_.config.pull_bytes;
-  if (bound->tries_pulling) {
-    options.pull_bytes = kLeastPulledSlice;
-    bound->carriage_trials = CarriageTrials(
-        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes));
-  }
+  if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
   const uint32_t count = stripe_count(options.message_bytes);
   for (uint32_t index = 0; index < count; ++index) {
     const Geometry geometry = stripe_geometry(plan, request, {index, count});
@@ -146,6 +142,10 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
       bound->stripes.push_back(Operation::bind(plan, geometry, options, *stripe_links_[index - 1]));
     }
   }
+  if (bound->tries_pulling)
+    bound->carriage_trials = CarriageTrials(
+        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes),
+        least_pull_cost().least_ns(bound->operation->received_bytes()));
   bound->may_refer = is_variable || bound->tries_pulling || options.direct_writes ||
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
@@ -156,6 +156,11 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
     bound->becomes_short = std::exchange(bound->is_short, false);
   }
   return std::unique_ptr<BoundCall>(std::move(bound));
+}
+
+/// What pulling must be able to beat before it is tried.
+PullCost HostExecutor::least_pull_cost() const {
+  return options_.config.pull_bytes_set ? PullCost{} : pull_cost();
 }
 
 /// Whether each rank has a core, by what all ranks know alike.
@@ -527,6 +532,7 @@ Operation* HostExecutor::bind_messages() {
   BindOptions options = bind_options();
   options.pull_bytes = kLeastPulledSlice;
   options.pulled_message_bytes = options_.config.pull_bytes;
+  options.pull_cost = least_pull_cost();
   auto fresh = Operation::bind_messages(message_list_, options, links_);
   if (bound_messages_.size() < kMaxBoundMessages) {
     bound_messages_.push_back(std::move(fresh));

@@ -200,6 +200,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
   operation->pulled_message_bytes_ = options.pulled_message_bytes;
+  operation->pull_cost_ = options.pull_cost;
   operation->message_steps_.assign(messages.size(), kNoStep);
   for (size_t first = 0; first < messages.size(); ++first) {
     if (operation->message_steps_[first] != kNoStep) continue;

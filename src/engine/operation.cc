@@ -76,7 +76,20 @@ bool Operation::is_pullable(const BoundStep& step) {
 
 /// After a message has been read.
 [[gnu::noinline]] void Operation::judge_carriage(const BoundStep& step) {
-  ends_[step.first_end].recv->judge_message(step.pulled, step.merged_bytes, now_ns() - step.began_ns);
+  ends_[step.first_end].recv->judge_message(step.pulled, step.merged_bytes, now_ns() - step.began_ns,
+                                            pull_cost_);
+}
+
+uint64_t Operation::received_bytes() const {
+  uint64_t bytes = 0;
+  for (const BoundStep& step : steps_) {
+    const auto sources = std::span(ends_).subspan(step.first_end, step.source_count);
+    const auto messages =
+        std::ranges::count_if(sources, [](const BoundEnd& end) { return end.recv != nullptr; });
+    for (uint32_t chunk = 0; chunk < step.chunk_count; ++chunk)
+      bytes += static_cast<uint64_t>(messages) * geometry_.agreed_chunk(step.first_chunk + chunk).bytes;
+  }
+  return bytes;
 }
 
 void Operation::find_early_steps() {

@@ -55,6 +55,7 @@ struct BindOptions {
   uint64_t pull_bytes = UINT64_MAX;       ///< from this size on, the reader pulls slices where it can
   /// From this size on, messages are pulled where that is faster (transports/carriage_trials.h).
   uint64_t pulled_message_bytes = UINT64_MAX;
+  PullCost pull_cost{};        ///< messages are not pulled where slots take less
   bool direct_writes = false;  ///< allow direct writes into exposed buffers
   bool string_moves = false;   ///< reduce::has_string_moves()
   uint32_t slots = 32;
@@ -139,6 +140,9 @@ class Operation {
   Progress start_short(const void* input, void* output, uint32_t signature, uint32_t polls);
   /// Whether there is one lane of one-slice steps, all too short for references and for trials of results.
   bool is_short() const { return short_ && !may_refer_ && results_ == nullptr; }
+
+  /// Of a plan: bytes of all messages that this rank receives.
+  uint64_t received_bytes() const;
 
   /// Whether this rank receives in this operation.
   bool receives() const { return receives_; }
@@ -362,6 +366,7 @@ class Operation {
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;
   uint64_t pulled_message_bytes_ = UINT64_MAX;
+  PullCost pull_cost_;
   const void* pullable_ = nullptr;   ///< the last buffer that is_pullable has found pullable
   uint64_t most_demoted_bytes_ = 0;  ///< not 0: peers probably wait for what this rank sends
   bool pulling_ = true;

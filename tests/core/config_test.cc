@@ -70,6 +70,7 @@ TEST(ConfigTest, EveryVariableIsRead) {
   EXPECT_EQ(config->heap_bytes, 1u << 30);
   EXPECT_EQ(config->reference_bytes, 0u);
   EXPECT_EQ(config->pull_bytes, 65536u);
+  EXPECT_TRUE(config->pull_bytes_set);
   EXPECT_EQ(config->streaming_bytes, UINT64_MAX);
 }
 

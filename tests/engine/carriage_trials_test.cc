@@ -50,6 +50,35 @@ TEST(CarriageTrialsTest, OneTrialDecidesNothing) {
   EXPECT_EQ(run(trials, 10, {kFast, kSlow}), 10u);
 }
 
+// Goal: long calls are few, so pulled ones that are clearly faster decide in one trial.
+TEST(CarriageTrialsTest, AClearTrialDecides) {
+  CarriageTrials trials(kThroughSlots);
+  run(trials, kFirstTrial, {kSlow, kSlow / 2});
+  EXPECT_EQ(run(trials, 10, {kSlow, kSlow / 2}), 10u);
+}
+
+// Goal: where slots take less than a copy by the kernel, no call is pulled.
+TEST(CarriageTrialsTest, PullingThatCannotGainIsNotTried) {
+  CarriageTrials fast(kThroughSlots, 2 * kFast);
+  EXPECT_EQ(run(fast, 20'000, {kFast, kSlow}), 0u);
+  CarriageTrials slow(kThroughSlots, 2 * kFast);
+  EXPECT_EQ(run(slow, kFirstTrial, {2 * kFast, 3 * kFast}), kPulledCalls) << "no slower than that";
+}
+
+// Goal: the same for messages, whose writer learns it from the reader.
+TEST(CarriageTrialsTest, MessagesThatCannotGainAreNotPulled) {
+  constexpr uint64_t kBytes = 65536;
+  constexpr PullCost kCost = {.call_ns = 500, .ps_per_byte = 30};
+  MessageVotes reader;
+  EXPECT_TRUE(MessageVotes::may_gain(reader.preferences, kBytes)) << "not known yet";
+  reader.add(false, kBytes, kCost.least_ns(kBytes) / 2, kCost);
+  EXPECT_FALSE(MessageVotes::may_gain(reader.preferences, kBytes));
+  EXPECT_FALSE(MessageVotes::prefers(reader.preferences, kBytes));
+  EXPECT_TRUE(MessageVotes::may_gain(reader.preferences, 2 * kBytes)) << "another class";
+  for (int i = 0; i < 2; ++i) reader.add(false, kBytes, 2 * kCost.least_ns(kBytes), kCost);
+  EXPECT_TRUE(MessageVotes::may_gain(reader.preferences, kBytes)) << "the cores have moved apart";
+}
+
 TEST(CarriageTrialsTest, TrialsStayRare) {
   for (const uint64_t through_slots : {4, 8, 16, 32}) {
     uint64_t slots = 0;

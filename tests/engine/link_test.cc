@@ -272,6 +272,24 @@ TEST_P(LinkTest, AWriterFollowsItsReadersPreference) {
   EXPECT_FALSE(recv.begin_trial(kMessage)) << "the first message belongs to no trial";
 }
 
+// Goal: a reader that has seen that pulling cannot gain is believed.
+TEST(PullingTest, AWriterTriesOnlyWhatMayGain) {
+  constexpr RingShape kShape{.slots = 4, .slot_bytes = 4096};
+  constexpr uint64_t kMessage = 100'000;
+  RingMemory memory(kShape);
+  const auto pulled = [&](bool may_gain) {
+    SendLink send = SendLink::at(memory.bytes(), kShape);
+    MessageVotes reader;
+    reader.add(false, kMessage, may_gain ? 1000 : 10, {.call_ns = 1000});
+    send.preferences = reader.preferences;
+    int count = 0;
+    for (int i = 0; i < 1000; ++i) count += send.choose_pulling(kMessage) ? 1 : 0;
+    return count;
+  };
+  EXPECT_GT(pulled(true), 0);
+  EXPECT_EQ(pulled(false), 0);
+}
+
 /// Two ranks and their links, whose long payloads lie in slots that go with the messages.
 class PassedSlotsTest : public testing::Test {
  protected:

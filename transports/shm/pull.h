@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transports/carriage_trials.h"
+
 namespace tutti {
 
 /// Copies [address, address + bytes) of process `pid` to `target`. 0, or an errno: ESRCH if the process has
@@ -14,5 +16,9 @@ int pull(int pid, uint64_t address, void* target, size_t bytes);
 /// Whether other processes can pull from this buffer of this process, by its first byte: not if a driver has
 /// mapped it, as for cudaHostAlloc. A system call.
 bool can_be_pulled(const void* buffer);
+
+/// Of this machine: measured by pulling from this process itself, some ten times, by the first call. {}: the
+/// kernel does not allow it.
+const PullCost& pull_cost();
 
 }  // namespace tutti
