@@ -1,5 +1,7 @@
 #include "tools/trials.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -48,9 +50,12 @@ constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2, kTurns},
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
                                      Collective::kAllToAll};
-/// Longer than the L2 caches. Four times the last-level cache gives about the same times, but to touch its
-/// pages takes a second in each run (docs/measurements/topology.md).
-constexpr const char* kFootprint = "64M";
+/// Bytes of the rotated buffers: the last-level cache, for calls as users make them, between 64 and 256 MiB.
+/// To touch four times as much takes a second in each run and gives about the same times
+/// (docs/measurements/topology.md).
+std::string footprint() {
+  return std::to_string(std::clamp<long>(sysconf(_SC_LEVEL3_CACHE_SIZE), 64l << 20, 256l << 20));
+}
 constexpr uint32_t kRunTimeoutS = 5;
 
 struct Trial {
@@ -91,7 +96,7 @@ Result<Report> run(const Trial& trial, const std::string& perf_tools, const std:
                         .algorithms = algorithms_of(trial.collective),
                         .turns = setting.turns,
                         .row_ms = kRowMs,
-                        .footprint = kFootprint,
+                        .footprint = footprint(),
                         .report = report,
                         .timeout_s = kRunTimeoutS});
 }
