@@ -56,8 +56,8 @@ bool can_be_pulled(const void* buffer) {
 }
 
 const PullCost& pull_cost() {
-  static const PullCost cost = measure_pull_cost();
-  return cost;
+  static const PullCost kCost = measure_pull_cost();
+  return kCost;
 }
 
 }  // namespace tutti
