@@ -94,7 +94,7 @@ def carriage():
         ("inline", "up to 120 bytes", "flag word, data", [("sender", "link"), ("link", "receiver")]),
         ("slot", "longer messages", "flag word; slot", [("sender", "link"), ("link", "receiver")]),
         ("reference", "memory that both reach", "flag word: address", [("sender", "receiver")]),
-        ("pull", "from 2 MiB on, if faster", "flag word: address", [("sender", "receiver")]),
+        ("pull", "from 32 KiB on, if faster", "flag word: address", [("sender", "receiver")]),
         ("direct write", "results, from 1 MiB on", "flag word", [("sender", "receiver")]),
         ("other hosts", "over TCP", "slot, socket, slot", [("sender", "link"), ("link", "receiver")]),
     ]

@@ -6,7 +6,7 @@
 // of them are pulled. Of each way the two last ones count, if they took about equally long: a call that lost
 // its core, or waited for a rank that came late, must not decide. The numbers of these calls are the same on
 // all ranks that make the same calls: else one rank would try slots while another one pulls. Where slots take
-// less than the kernel's copy within a process, nothing is pulled. Figures: docs/measurements/carriage.md.
+// much less than the kernel's copy within a process, no trial pulls. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,8 @@ class CarriageVotes {
   /// Whether a trial is worth while: slots took about as long as pulling does at least, or longer. Pages of 2
   /// MiB make the kernel's copy faster than what was measured.
   bool may_gain(uint64_t least_pulled_ns) const {
-    return std::ranges::min(took_ns_[0]) >= least_pulled_ns / 4 * 3;
+    const uint64_t slots_ns = std::ranges::min(took_ns_[0]);  // 0: not known
+    return slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3;
   }
 
   void add(bool pulled, uint64_t took_ns) {
@@ -72,15 +73,19 @@ class CarriageVotes {
     if (!pulled || run_ != kPulledCalls || !agree(took_ns_[0]) || !agree(took_ns_[1])) return;
     const uint64_t slots_ns = std::ranges::min(took_ns_[0]);
     const uint64_t pulled_ns = std::ranges::min(took_ns_[1]);
+    const bool preferred = prefers_pulling();
     votes_.vote(pulled_ns < slots_ns);
-    if (pulled_ns < slots_ns / 100 * kClearPercent) votes_.vote(true);
+    if (pulled_ns * 100 >= slots_ns * kClearPercent) return;
+    votes_.vote(true);
+    if (!preferred && prefers_pulling()) votes_.begin_anew();
   }
 
  private:
   using LastTwo = std::array<uint64_t, 2>;
   /// By how many percent two calls may differ. Undisturbed ones differ by less than 10.
   static constexpr uint64_t kMostDifference = 25;
-  /// Pulled calls that take less of the time through slots count twice: long calls are few.
+  /// Pulled calls that take less of the time through slots count twice, because long calls are few. If they
+  /// change the choice, the next trial alone can undo that: they may have been disturbed.
   static constexpr uint64_t kClearPercent = 75;
   static bool agree(const LastTwo& took) {
     const auto [least, most] = std::ranges::minmax(took);
@@ -143,28 +148,28 @@ struct MessageCounts {
 struct MessageVotes {
   MessageCounts counts;
   std::array<CarriageVotes, kMessageClasses> votes = {};
-  /// For each class a bit if pulling is preferred, and one, kHopeless higher, if it cannot gain.
+  /// For each class a bit if pulling is preferred, and one, kHopelessShift higher, if it cannot gain.
   uint32_t preferences = 0;
 
   static bool prefers(uint32_t preferences, uint64_t bytes) {
     return (preferences >> message_class(bytes) & 1u) != 0;
   }
   static bool may_gain(uint32_t preferences, uint64_t bytes) {
-    return (preferences >> (message_class(bytes) + kHopeless) & 1u) == 0;
+    return (preferences >> (message_class(bytes) + kHopelessShift) & 1u) == 0;
   }
   void add(bool pulled, uint64_t bytes, uint64_t took_ns, const PullCost& cost = {}) {
     const uint32_t size_class = message_class(bytes);
     CarriageVotes& of = votes[size_class];
     of.add(pulled, took_ns * kLeastClassBytes / bytes);
-    show(size_class, of.prefers_pulling());
-    show(size_class + kHopeless, !of.may_gain(cost.least_ns(bytes) * kLeastClassBytes / bytes));
+    set_bit(size_class, of.prefers_pulling());
+    set_bit(size_class + kHopelessShift, !of.may_gain(cost.least_ns(bytes) * kLeastClassBytes / bytes));
   }
 
  private:
-  static constexpr uint32_t kHopeless = 16;
-  static_assert(kMessageClasses <= kHopeless);
+  static constexpr uint32_t kHopelessShift = 16;
+  static_assert(kMessageClasses <= kHopelessShift);
 
-  void show(uint32_t place, bool is_set) {
+  void set_bit(uint32_t place, bool is_set) {
     preferences = is_set ? preferences | 1u << place : preferences & ~(1u << place);
   }
 };

@@ -63,7 +63,7 @@ struct SendLink {
   uint64_t history = 0;         ///< of the sends on this link (core/hash.h)
   MessageCounts counts;
   PassedSlots* passed = nullptr;  ///< null: payloads lie in the ring's own slots
-  uint32_t preferences = 0;       ///< credits[0].prefers_pulling, up to a round of the ring ago
+  uint32_t preferences = 0;       ///< credits[0].pull_preferences, up to a round of the ring ago
 
   static SendLink at(std::byte* ring, const RingShape& shape) {
     SendLink link;
@@ -205,7 +205,7 @@ struct SendLink {
   [[gnu::noinline]] bool ask_for_room(uint64_t ahead) {
     limit = released() + slot_mask + 1;
     if (next + ahead >= limit) return false;
-    preferences = load_shared(credits[0].prefers_pulling, std::memory_order_relaxed);
+    preferences = load_shared(credits[0].pull_preferences, std::memory_order_relaxed);
     for (size_t length = 0; may_stream && length < of_copies.size(); ++length) {
       const StoreTrials::Costs reader = highest_costs(length);
       for (WriterStores* of : {&of_copies[length], &of_sums[length]})
@@ -350,7 +350,7 @@ struct RecvLink {
     const uint32_t before = votes->preferences;
     votes->add(was_pulled, bytes, took_ns, cost);
     if (votes->preferences != before)
-      store_shared(credit->prefers_pulling, votes->preferences, std::memory_order_relaxed);
+      store_shared(credit->pull_preferences, votes->preferences, std::memory_order_relaxed);
   }
 
   /// The address in a kReference message that has arrived.

@@ -48,7 +48,7 @@ struct alignas(kLineBytes) Credit {
   uint32_t can_pull;  ///< 1: the reader has shown that it can pull
   /// Of the reader, by StoreTrials::Length and kind of stores, as StoreTrials::shown.
   uint16_t store_costs[4][4];
-  uint32_t prefers_pulling;  ///< bits for each class of messages (MessageVotes::preferences)
+  uint32_t pull_preferences;  ///< bits for each class of messages (MessageVotes::preferences)
 };
 static_assert(sizeof(Credit) == kLineBytes);
 

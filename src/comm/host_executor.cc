@@ -15,7 +15,7 @@ namespace {
 // Smaller slices of a pulled message are faster with two copies.
 constexpr uint64_t kLeastPulledSlice = 4096;
 // Where ranks share cores, calls vary so much that trials of shorter ones choose wrongly.
-constexpr uint64_t kSharedCoreFactor = 512;
+constexpr uint64_t kLeastPulledOnSharedCores = 16u << 20;
 // Shorter calls gain nothing by short rings, and a writer that runs ahead of its readers loses.
 constexpr uint64_t kLeastShortRingBytes = 16384;
 // A core's second cache.
@@ -130,8 +130,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   // From what all ranks know alike: else a rank that expects no pulling would not look for failures
   // (look_again).
   bound->tries_pulling =
-      !peers.is_one_process() && peers.rank_count() > 1 &&
-      options.message_bytes / (has_own_core() ? 1 : kSharedCoreFactor) >= options_.config.pull_bytes;
+      !peers.is_one_process() && peers.rank_count() > 1 && options.message_bytes >= pull_bytes();
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
   const uint32_t count = stripe_count(options.message_bytes);
   for (uint32_t index = 0; index < count; ++index) {
@@ -145,7 +144,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   if (bound->tries_pulling)
     bound->carriage_trials = CarriageTrials(
         calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes),
-        least_pull_cost().least_ns(bound->operation->received_bytes()));
+        least_pull_cost().least_ns(bound->operation->least_pulled_bytes()));
   bound->may_refer = is_variable || bound->tries_pulling || options.direct_writes ||
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
@@ -158,9 +157,16 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   return std::unique_ptr<BoundCall>(std::move(bound));
 }
 
-/// What pulling must be able to beat before it is tried.
+/// From which size on calls and messages may be pulled. All ranks agree.
+uint64_t HostExecutor::pull_bytes() const {
+  const Config& config = options_.config;
+  return config.pull_bytes_set || has_own_core() ? config.pull_bytes
+                                                 : std::max(config.pull_bytes, kLeastPulledOnSharedCores);
+}
+
+/// What slots must not undercut, or pulling is not tried.
 PullCost HostExecutor::least_pull_cost() const {
-  return options_.config.pull_bytes_set ? PullCost{} : pull_cost();
+  return options_.config.pull_bytes_set || options_.peers.is_one_process() ? PullCost{} : pull_cost();
 }
 
 /// Whether each rank has a core, by what all ranks know alike.
@@ -480,7 +486,7 @@ Status HostExecutor::begin(const MessageCall& call) {
 
 /// Returns whether ranks may use each other's buffers.
 bool HostExecutor::prepare_messages() {
-  const uint64_t least_referred = std::min(reference_bytes(), options_.config.pull_bytes);
+  const uint64_t least_referred = std::min(reference_bytes(), pull_bytes());
   bool may_refer = false;
   for (Message& message : message_list_) {
     may_refer = may_refer || message.bytes >= least_referred;
@@ -531,7 +537,7 @@ Operation* HostExecutor::bind_messages() {
   }
   BindOptions options = bind_options();
   options.pull_bytes = kLeastPulledSlice;
-  options.pulled_message_bytes = options_.config.pull_bytes;
+  options.pulled_message_bytes = pull_bytes();
   options.pull_cost = least_pull_cost();
   auto fresh = Operation::bind_messages(message_list_, options, links_);
   if (bound_messages_.size() < kMaxBoundMessages) {

@@ -161,6 +161,7 @@ class HostExecutor final : public Executor, private StalledCall {
   Status check_all_read();
   bool has_other_history(uint32_t peer) const;
   bool has_own_core() const;
+  uint64_t pull_bytes() const;
   PullCost least_pull_cost() const;
   bool takes_short_rings(const Plan& plan, uint64_t bytes) const;
   std::vector<RecvLink*> watched_links(const Plan& plan);

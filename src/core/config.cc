@@ -20,6 +20,11 @@ struct Range {
   bool power_of_two = false;
 };
 
+bool is_set(const Environment& environment, const char* name) {
+  const char* text = environment(name);
+  return text != nullptr && *text != '\0';
+}
+
 template <class T>
 Status read_number(const Environment& environment, const char* name, Range range, T& value) {
   const char* text = environment(name);
@@ -204,7 +209,7 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_HEAP_BYTES", {0, 1ull << 46}, config.heap_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_REFERENCE_BYTES", {0, UINT64_MAX}, config.reference_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_PULL_BYTES", {0, UINT64_MAX}, config.pull_bytes));
-  config.pull_bytes_set = environment("TUTTI_PULL_BYTES") != nullptr;
+  config.pull_bytes_set = is_set(environment, "TUTTI_PULL_BYTES");
   TUTTI_TRY(read_number(environment, "TUTTI_DIRECT_WRITE_BYTES", {0, UINT64_MAX}, config.direct_write_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_STREAMING_BYTES", {0, UINT64_MAX}, config.streaming_bytes));
   read_text(environment, "TUTTI_CHOICE_FILE", config.choice_file);

@@ -88,9 +88,8 @@ struct Config {
   uint64_t reference_bytes = 16384;
   /// TUTTI_PULL_BYTES: from this size on, collectives and messages may be copied out of the sender's process,
   /// if the kernel allows this and memory is not shared. Both ways are timed (transports/carriage_trials.h).
-  /// Collectives of ranks that share cores: from 512 times this size on.
   uint64_t pull_bytes = 32768;
-  /// Then pulling is tried even where slots are faster than a copy by the kernel.
+  /// If not, ranks that share cores begin at 16 MiB, and others pull only where slots are slow.
   bool pull_bytes_set = false;
   /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
   /// plan allows this and the buffers are in shared memory.

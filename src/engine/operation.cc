@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "core/cache_hints.h"
@@ -80,16 +81,19 @@ bool Operation::is_pullable(const BoundStep& step) {
                                             pull_cost_);
 }
 
-uint64_t Operation::received_bytes() const {
-  uint64_t bytes = 0;
+uint64_t Operation::least_pulled_bytes() const {
+  uint64_t received = 0, most_sent = 0;
+  std::map<const SendLink*, uint64_t> sent;
   for (const BoundStep& step : steps_) {
-    const auto sources = std::span(ends_).subspan(step.first_end, step.source_count);
-    const auto messages =
-        std::ranges::count_if(sources, [](const BoundEnd& end) { return end.recv != nullptr; });
+    uint64_t bytes = 0;
     for (uint32_t chunk = 0; chunk < step.chunk_count; ++chunk)
-      bytes += static_cast<uint64_t>(messages) * geometry_.agreed_chunk(step.first_chunk + chunk).bytes;
+      bytes += geometry_.agreed_chunk(step.first_chunk + chunk).bytes;
+    for (uint32_t e = step.first_end; e < step.first_end + step.source_count + step.sink_count; ++e) {
+      if (ends_[e].recv != nullptr) received += bytes;
+      if (ends_[e].send != nullptr) most_sent = std::max(most_sent, sent[ends_[e].send] += bytes);
+    }
   }
-  return bytes;
+  return std::max(received, most_sent);
 }
 
 void Operation::find_early_steps() {

@@ -141,8 +141,9 @@ class Operation {
   /// Whether there is one lane of one-slice steps, all too short for references and for trials of results.
   bool is_short() const { return short_ && !may_refer_ && results_ == nullptr; }
 
-  /// Of a plan: bytes of all messages that this rank receives.
-  uint64_t received_bytes() const;
+  /// Of a plan: the bytes that one rank must copy at least if all messages are pulled: this rank those that
+  /// it receives, a peer those that this rank sends to it.
+  uint64_t least_pulled_bytes() const;
 
   /// Whether this rank receives in this operation.
   bool receives() const { return receives_; }

@@ -74,6 +74,13 @@ TEST(ConfigTest, EveryVariableIsRead) {
   EXPECT_EQ(config->streaming_bytes, UINT64_MAX);
 }
 
+// Goal: an empty variable is not set.
+TEST(ConfigTest, KnowsWhetherTheSizeOfPulledCallsIsSet) {
+  EXPECT_FALSE(read_config(environment_of({}))->pull_bytes_set);
+  EXPECT_FALSE(read_config(environment_of({{"TUTTI_PULL_BYTES", ""}}))->pull_bytes_set);
+  EXPECT_TRUE(read_config(environment_of({{"TUTTI_PULL_BYTES", "0"}}))->pull_bytes_set);
+}
+
 // Goal: all modes of waiting have a name.
 TEST(ConfigTest, EveryWaitModeHasAName) {
   const std::map<std::string, WaitMode> modes = {

@@ -55,6 +55,8 @@ TEST(CarriageTrialsTest, AClearTrialDecides) {
   CarriageTrials trials(kThroughSlots);
   run(trials, kFirstTrial, {kSlow, kSlow / 2});
   EXPECT_EQ(run(trials, 10, {kSlow, kSlow / 2}), 10u);
+  run(trials, kFirstCalls, {kFast, kSlow});  // with the second trial
+  EXPECT_EQ(run(trials, 10, {kFast, kSlow}), 0u) << "the next trial may undo that";
 }
 
 // Goal: where slots take less than a copy by the kernel, no call is pulled.

@@ -261,7 +261,7 @@ TEST_P(LinkTest, AWriterFollowsItsReadersPreference) {
   MessageVotes votes;
   recv.votes = &votes;
   constexpr uint64_t kMessage = 100'000;
-  store_shared(send.credits[0].prefers_pulling, 1u << message_class(kMessage));
+  store_shared(send.credits[0].pull_preferences, 1u << message_class(kMessage));
   for (uint64_t i = 0; i < GetParam().slots; ++i) {
     write_message(send, 0);
     ASSERT_TRUE(read_message(recv, 0));

@@ -235,10 +235,12 @@ class TwoProcessesTest : public TwoRanksTest {
     recv.votes = &votes_;
   }
 
-  std::unique_ptr<Operation> bind(uint32_t rank, const Message& message, uint64_t pulled_bytes = 1) {
+  std::unique_ptr<Operation> bind(uint32_t rank, const Message& message, uint64_t pulled_bytes = 1,
+                                  const PullCost& pull_cost = {}) {
     auto operation = Operation::bind_messages({&message, 1},
                                               {.pull_bytes = 1,
                                                .pulled_message_bytes = pulled_bytes,
+                                               .pull_cost = pull_cost,
                                                .slots = kShape.slots,
                                                .slot_bytes = kShape.slot_bytes},
                                               rank == 0 ? first_ : second_);
@@ -282,6 +284,23 @@ TEST_F(TwoProcessesTest, TrialsPullSomeMessages) {
     Bytes sent = pattern(1000, message);
     Bytes got(1000);
     ASSERT_EQ(pass(sent, got), Progress::kDone) << message;
+    ASSERT_EQ(got, sent) << message;
+  }
+}
+
+// Goal: where slots take less than pulling can, trials pull nothing.
+TEST_F(TwoProcessesTest, NothingIsPulledThatCannotGain) {
+  constexpr PullCost kHour = {.call_ns = 3'600'000'000'000};
+  for (uint64_t message = 0; message < kFirstPulled + kPulledCalls; ++message) {
+    Bytes sent = pattern(1000, message);
+    Bytes got(1000);
+    auto sender = bind(0, {.buffer = sent.data(), .bytes = 1000, .peer = 1, .sending = true}, 1, kHour);
+    auto receiver = bind(1, {.buffer = got.data(), .bytes = 1000, .peer = 0}, 1, kHour);
+    sender->advance(1);
+    ASSERT_FALSE(sender->holds_references()) << message;
+    Progress end_sender{};
+    Progress end_receiver{};
+    run(*sender, *receiver, end_sender, end_receiver);
     ASSERT_EQ(got, sent) << message;
   }
 }

@@ -220,21 +220,22 @@ TEST(OperationTest, KnowsWhetherItReceives) {
   EXPECT_TRUE(receives(Collective::kAllGather, "direct", 0));
 }
 
-// Goal: what a rank receives in a call, for the least time that pulling takes.
-TEST(OperationTest, KnowsHowManyBytesItReceives) {
+// Goal: what one rank copies in a call that is pulled, for the least time that pulling takes. A root copies
+// nothing, but its readers do.
+TEST(OperationTest, KnowsHowManyBytesAreCopiedWherePulled) {
   RawNetwork network({.slots = 4, .slot_bytes = 64});
   RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
-  const auto received = [&](Collective collective, const char* algorithm, uint32_t rank) {
+  const auto copied = [&](Collective collective, const char* algorithm, uint32_t rank) {
     const RunSpec spec = make_spec(collective, algorithm, 2, 256, {4, 64});
     const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
     return Operation::bind(plan, Geometry::uniform(plan, 256),
                            {.type = DataType::kUint32, .slots = 4, .slot_bytes = 64}, links[rank])
-        ->received_bytes();
+        ->least_pulled_bytes();
   };
-  EXPECT_EQ(received(Collective::kBroadcast, "direct", 0), 0u);
-  EXPECT_EQ(received(Collective::kBroadcast, "direct", 1), 256u);
-  EXPECT_EQ(received(Collective::kAllGather, "direct", 0), 256u);
-  EXPECT_EQ(received(Collective::kAllReduce, "direct_one_shot", 0), 256u);
+  EXPECT_EQ(copied(Collective::kBroadcast, "direct", 0), 256u);
+  EXPECT_EQ(copied(Collective::kBroadcast, "direct", 1), 256u);
+  EXPECT_EQ(copied(Collective::kAllGather, "direct", 0), 256u);
+  EXPECT_EQ(copied(Collective::kAllReduce, "direct_one_shot", 0), 256u);
 }
 
 // Goal: a call that tries how to write its results begins each time anew, and so is not short: on the short

@@ -17,8 +17,8 @@ int pull(int pid, uint64_t address, void* target, size_t bytes);
 /// mapped it, as for cudaHostAlloc. A system call.
 bool can_be_pulled(const void* buffer);
 
-/// Of this machine: measured by pulling from this process itself, some ten times, by the first call. {}: the
-/// kernel does not allow it.
+/// Of this machine: measured by the first call, by pulling from this process itself 16 times. {}: the kernel
+/// does not allow it.
 const PullCost& pull_cost();
 
 }  // namespace tutti
