@@ -33,6 +33,12 @@ bool is_alike(const Case& a, const Case& b) {
   return std::tuple(a.collective, a.ranks, a.hosts) == std::tuple(b.collective, b.ranks, b.hosts);
 }
 
+/// As `print` writes it: else a later run, which reads that, would make another table.
+Sample as_printed(const Sample& sample) {
+  Sample kept = sample;
+  return read_number(format("%.4g", sample.us), kept.us) ? kept : sample;
+}
+
 }  // namespace
 
 double middle(std::vector<double> values) {
@@ -101,7 +107,7 @@ void Samples::add(const Case& of, uint64_t bytes, const Sample& sample, const st
   if (of.algorithm != kDefault && of.algorithm != ran) return;
   Size& size = cases_[of][bytes];
   if (size.ran != ran) size.samples.clear();  // of another version's choice
-  size.samples.push_back(sample);
+  size.samples.push_back(as_printed(sample));
   size.ran = ran;
 }
 

@@ -70,6 +70,22 @@ TEST(SamplesTest, ARowEndsWhereTheNextAlgorithmGetsFaster) {
   EXPECT_EQ(chosen(samples, (32 << 10) + 1), "ring");
 }
 
+// Goal: a later run, which reads the samples, makes the same table. Method: times of many digits, which
+// decide where a row ends.
+TEST(SamplesTest, SamplesAreKeptAsTheyArePrinted) {
+  Samples samples;
+  for (const double digits : {1.00003, 1.00004, 1.00006}) {
+    for (const uint64_t bytes : {1024, 1 << 20}) {
+      const double of_size = bytes == 1024 ? 1 : 21.777777;
+      samples.add(case_of("ring"), bytes, {(bytes == 1024 ? 30 : 5) * digits * of_size}, "ring");
+      samples.add(case_of("direct_two_shot"), bytes, {10.123456 * digits * of_size}, "direct_two_shot");
+    }
+  }
+  const auto again = Samples::parse(samples.print());
+  ASSERT_TRUE(again) << again.status().text();
+  EXPECT_EQ(again->table(), samples.table());
+}
+
 // Goal: rows neither overlap nor are empty, whatever the sizes. Method: each size has another winner.
 TEST(SamplesTest, RowsOfAnySizesFollowEachOther) {
   Samples samples;
