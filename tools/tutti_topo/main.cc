@@ -133,7 +133,7 @@ Result<std::optional<Imported>> load(const Options& options) {
   return only(load_this_machine("", true));
 }
 
-constexpr double kBudgetS = 9.5;  // of --measure
+constexpr double kBudgetS = 8.5;  // of --measure
 
 /// What probes find at each distance of the cores, the most common one first, without trials of calls.
 Result<std::vector<topology::Measurements>> probe(const topology::Graph& graph) {
