@@ -45,6 +45,11 @@ constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slot
   return place >= through_slots;
 }
 
+/// Whether to pull a call or message of which trial_pulls says `trial`.
+constexpr bool pulls(std::optional<bool> trial, bool may_gain, bool is_preferred) {
+  return !trial || (*trial && !may_gain) ? is_preferred : *trial;
+}
+
 /// What pulling takes at least: a system call and a copy within the caches. {}: not known.
 struct PullCost {
   uint64_t call_ns = 0;
@@ -110,8 +115,7 @@ class CarriageTrials {
   bool begin() {
     const std::optional<bool> trial = trial_pulls(calls_++, through_slots_);
     is_trial_ = trial.has_value();
-    if (!trial || (*trial && !votes_.may_gain(least_pulled_ns_))) return votes_.prefers_pulling();
-    return *trial;
+    return pulls(trial, votes_.may_gain(least_pulled_ns_), votes_.prefers_pulling());
   }
   /// Whether the call is to be timed.
   bool is_trial() const { return is_trial_; }

@@ -194,10 +194,9 @@ struct SendLink {
   /// Counts the next message that is long enough to be pulled, however it travels. Whether to pull it, where
   /// that is possible.
   bool choose_pulling(uint64_t message_bytes) {
-    const auto trial = counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes);
-    if (!trial || (*trial && !MessageVotes::may_gain(preferences, message_bytes)))
-      return MessageVotes::prefers(preferences, message_bytes);
-    return *trial;
+    return pulls(counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes),
+                 MessageVotes::may_gain(preferences, message_bytes),
+                 MessageVotes::prefers(preferences, message_bytes));
   }
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 

@@ -164,7 +164,7 @@ uint64_t HostExecutor::pull_bytes() const {
                                                  : std::max(config.pull_bytes, kLeastPulledOnSharedCores);
 }
 
-/// What slots must not undercut, or pulling is not tried.
+/// What pulling takes at least. It is not tried where slots take much less.
 PullCost HostExecutor::least_pull_cost() const {
   return options_.config.pull_bytes_set || options_.peers.is_one_process() ? PullCost{} : pull_cost();
 }

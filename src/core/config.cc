@@ -27,8 +27,8 @@ bool is_set(const Environment& environment, const char* name) {
 
 template <class T>
 Status read_number(const Environment& environment, const char* name, Range range, T& value) {
+  if (!is_set(environment, name)) return Status::ok();
   const char* text = environment(name);
-  if (text == nullptr || *text == '\0') return Status::ok();
   uint64_t number = 0;
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, number);
@@ -45,8 +45,8 @@ Status read_number(const Environment& environment, const char* name, Range range
 }
 
 Status read_wait(const Environment& environment, WaitMode& mode) {
+  if (!is_set(environment, "TUTTI_WAIT")) return Status::ok();
   const char* text = environment("TUTTI_WAIT");
-  if (text == nullptr || *text == '\0') return Status::ok();
   const std::string_view word = text;
   if (word == "auto") {
     mode = WaitMode::kAuto;

@@ -89,7 +89,8 @@ struct Config {
   /// TUTTI_PULL_BYTES: from this size on, collectives and messages may be copied out of the sender's process,
   /// if the kernel allows this and memory is not shared. Both ways are timed (transports/carriage_trials.h).
   uint64_t pull_bytes = 32768;
-  /// If not, ranks that share cores begin at 16 MiB, and others pull only where slots are slow.
+  /// Whether the user has set it. Else ranks that share cores pull from 16 MiB on, others only where slots
+  /// are slow.
   bool pull_bytes_set = false;
   /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
   /// plan allows this and the buffers are in shared memory.

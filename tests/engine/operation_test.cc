@@ -205,37 +205,34 @@ TEST(OperationTest, ABlockedOperationNamesPeerStepAndDirection) {
   EXPECT_TRUE(root.obstacle().sending);
 }
 
+/// The call of a rank of two, bound to links that nothing travels on.
+std::unique_ptr<Operation> bind_alone(Collective collective, const char* algorithm, uint32_t rank,
+                                      uint64_t bytes) {
+  RawNetwork network({.slots = 4, .slot_bytes = 64});
+  RawLinks links(network, rank);
+  const RunSpec spec = make_spec(collective, algorithm, 2, bytes, {4, 64});
+  const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
+  return Operation::bind(plan, Geometry::uniform(plan, bytes),
+                         {.type = DataType::kUint32, .slots = 4, .slot_bytes = 64}, links);
+}
+
 TEST(OperationTest, KnowsWhetherItReceives) {
-  RawNetwork network({.slots = 2, .slot_bytes = 64});
-  RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
-  const auto receives = [&](Collective collective, const char* algorithm, uint32_t rank) {
-    const RunSpec spec = make_spec(collective, algorithm, 2, 64, {2, 64});
-    const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
-    return Operation::bind(plan, Geometry::uniform(plan, 64),
-                           {.type = DataType::kUint32, .slots = 2, .slot_bytes = 64}, links[rank])
-        ->receives();
-  };
-  EXPECT_FALSE(receives(Collective::kBroadcast, "direct", 0));
-  EXPECT_TRUE(receives(Collective::kBroadcast, "direct", 1));
-  EXPECT_TRUE(receives(Collective::kAllGather, "direct", 0));
+  EXPECT_FALSE(bind_alone(Collective::kBroadcast, "direct", 0, 64)->receives());
+  EXPECT_TRUE(bind_alone(Collective::kBroadcast, "direct", 1, 64)->receives());
+  EXPECT_TRUE(bind_alone(Collective::kAllGather, "direct", 0, 64)->receives());
 }
 
 // Goal: what one rank copies in a call that is pulled, for the least time that pulling takes. A root copies
 // nothing, but its readers do.
 TEST(OperationTest, KnowsHowManyBytesAreCopiedWherePulled) {
-  RawNetwork network({.slots = 4, .slot_bytes = 64});
-  RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
-  const auto copied = [&](Collective collective, const char* algorithm, uint32_t rank) {
-    const RunSpec spec = make_spec(collective, algorithm, 2, 256, {4, 64});
-    const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
-    return Operation::bind(plan, Geometry::uniform(plan, 256),
-                           {.type = DataType::kUint32, .slots = 4, .slot_bytes = 64}, links[rank])
-        ->least_pulled_bytes();
+  constexpr uint64_t kBytes = 256;
+  const auto copied = [](Collective collective, const char* algorithm, uint32_t rank) {
+    return bind_alone(collective, algorithm, rank, kBytes)->least_pulled_bytes();
   };
-  EXPECT_EQ(copied(Collective::kBroadcast, "direct", 0), 256u);
-  EXPECT_EQ(copied(Collective::kBroadcast, "direct", 1), 256u);
-  EXPECT_EQ(copied(Collective::kAllGather, "direct", 0), 256u);
-  EXPECT_EQ(copied(Collective::kAllReduce, "direct_one_shot", 0), 256u);
+  EXPECT_EQ(copied(Collective::kBroadcast, "direct", 0), kBytes);
+  EXPECT_EQ(copied(Collective::kBroadcast, "direct", 1), kBytes);
+  EXPECT_EQ(copied(Collective::kAllGather, "direct", 0), kBytes);
+  EXPECT_EQ(copied(Collective::kAllReduce, "direct_one_shot", 0), kBytes);
 }
 
 // Goal: a call that tries how to write its results begins each time anew, and so is not short: on the short
