@@ -25,7 +25,7 @@ class Sleeper {
 
 class Waiter {
  public:
-  static constexpr uint64_t kLongestSleepNs = 3'000'000;
+  static constexpr uint64_t kLongestSleepNs = 5'000'000;
 
   /// `sleeper`: null, or outlives the waiter. `longest_sleep_ns`: from longest_sleep_ns(), or the default.
   explicit Waiter(WaitMode mode, Sleeper* sleeper = nullptr, uint64_t longest_sleep_ns = kLongestSleepNs)
