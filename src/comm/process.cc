@@ -1,10 +1,10 @@
 #include "comm/process.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,19 +24,6 @@
 
 namespace tutti {
 namespace {
-
-// Where address space is short, the heap shrinks by this factor, down to this size.
-constexpr size_t kHeapShrink = 16;
-constexpr size_t kLeastHeapBytes = 64u << 20;
-/// SIZE_MAX without a limit.
-size_t addresses_left() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
-  size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  const size_t taken = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
-}
 
 Result<ChoiceTable> load_choice(const std::string& path) {
   if (path.empty()) return ChoiceTable::built_in();
@@ -61,6 +48,13 @@ topology::MachineSource machine_source(const Config& config, const topology::Fil
   return {.file = config.topology_file, .folder = config.cache_folder, .files = files, .detect = [] {
             return topology::detect_this_machine("host");
           }};
+}
+
+/// Of a preloaded libtutti_malloc.so; null without one.
+const LentHeap* find_lent_heap() {
+  auto* const lend = reinterpret_cast<LendHeap*>(dlsym(RTLD_DEFAULT, kLendHeapName));
+  const LentHeap* const lent = lend == nullptr ? nullptr : lend();
+  return lent != nullptr && lent->version == LentHeap::kVersion ? lent : nullptr;
 }
 
 /// For kernels and sandboxes without MADV_WIPEONFORK: the C library's fork() wipes the byte in the child.
@@ -167,18 +161,12 @@ Status Process::prepare_ranks() {
   life_write_ = FileDescriptor(ends[1]);
   if (!life_read_.is_open() || !life_write_.is_open()) return system_error("keeping a pipe", errno);
   close_in_child(life_write_.get());
-  size_t heap_bytes = config_.heap_bytes;
-  if (heap_bytes == 0) {
-    heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    heap_bytes = SymmetricHeap::default_bytes(heap_bytes, addresses_left(),
-                                              static_cast<size_t>(sysconf(_SC_NPROCESSORS_CONF)));
+  if (const LentHeap* const lent = find_lent_heap()) {
+    heap_ = SymmetricHeap::borrow(*lent);
+    return Status::ok();
   }
-  auto heap = SymmetricHeap::create(heap_bytes);
-  // A lack of address space must not stop programs that never use the heap.
-  while (!heap && config_.heap_bytes == 0 && heap_bytes > kLeastHeapBytes) {
-    heap_bytes /= kHeapShrink;
-    heap = SymmetricHeap::create(heap_bytes);
-  }
+  auto heap =
+      config_.heap_bytes == 0 ? SymmetricHeap::create_default() : SymmetricHeap::create(config_.heap_bytes);
   TUTTI_TRY(heap.status());
   heap_ = *heap;
   return Status::ok();

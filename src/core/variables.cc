@@ -12,8 +12,8 @@ namespace {
 constexpr std::string_view kOurs = "TUTTI_";
 constexpr std::string_view kOfTests = "TUTTI_TEST_";
 
-/// Read outside read_config: by the bootstrap and by perf/launch.cc.
-constexpr const char* kOtherReaders[] = {"TUTTI_ID_FILE", "TUTTI_PERF_WORKER"};
+/// Read outside read_config: by the bootstrap, libtutti_malloc.so and perf/launch.cc.
+constexpr const char* kOtherReaders[] = {"TUTTI_ID_FILE", "TUTTI_MALLOC_BYTES", "TUTTI_PERF_WORKER"};
 
 /// Levenshtein distance, one row of the table at a time.
 size_t distance(std::string_view from, std::string_view to) {

@@ -176,6 +176,23 @@ def check_nccl(tree):
         assert "correct" in output and f" from {folder}/libnccl.so.2" in output, output
 
 
+def check_malloc(tree):
+    """libtutti_malloc.so exports malloc's names and the heap's, and serves programs that do not know it"""
+    library = tree.library / "libtutti_malloc.so"
+    if not library.exists():
+        raise tap.Skip("a sanitizer has a malloc of its own")
+    listing = tap.command("nm", "-D", "--defined-only", "--format=posix", library)
+    exported = {line.split("@")[0].split()[0] for line in listing.splitlines()}
+    wanted = {"malloc", "free", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc",
+              "malloc_usable_size", "free_sized", "free_aligned_sized", "tutti_lend_heap"}
+    assert exported == wanted, exported ^ wanted
+    program = "import mmap, os; block = bytearray(1 << 20); print('memfd:tutti-heap' in open('/proc/self/maps').read())"
+    for setting, is_used in (("", True), ("0", False)):
+        output = tap.command("python3", "-c", program, timeout=60,
+                             env=dict(tree.environment, LD_PRELOAD=str(library), TUTTI_MALLOC_BYTES=setting))
+        assert output.strip() == str(is_used), (setting, output)
+
+
 def check_tools(tree):
     """The installed programs start, and tell their version"""
     programs = sorted(tree.programs.iterdir()) if tree.programs.is_dir() else []

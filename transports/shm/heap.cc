@@ -1,8 +1,11 @@
 #include "transports/shm/heap.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
 #include <string>
 
@@ -11,6 +14,20 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugeBytes = 2u << 20;
+
+// Where address space is short, the heap shrinks by this factor, down to this size.
+constexpr size_t kShrink = 16;
+constexpr size_t kLeastBytes = 64u << 20;
+
+/// SIZE_MAX without a limit.
+size_t addresses_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const size_t taken = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
 
 size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -43,15 +60,47 @@ Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
   heap->file_ = std::move(sparse->file);
   heap->is_limited_ = sparse->is_limited;
   heap->mapping_ = std::move(*mapping);
+  heap->base_ = heap->mapping_.base();
+  heap->bytes_ = bytes;
   heap->free_.emplace(0, bytes);
   return heap;
 }
 
-Result<void*> SymmetricHeap::allocate(size_t bytes) {
+Result<SymmetricHeap*> SymmetricHeap::create_default() {
+  const size_t physical =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  size_t bytes =
+      default_bytes(physical, addresses_left(), static_cast<size_t>(sysconf(_SC_NPROCESSORS_CONF)));
+  auto heap = create(bytes);
+  // A lack of address space must not stop programs that never use the heap.
+  while (!heap && bytes > kLeastBytes) {
+    bytes /= kShrink;
+    heap = create(bytes);
+  }
+  return heap;
+}
+
+SymmetricHeap* SymmetricHeap::borrow(const LentHeap& lent) {
+  auto* heap = new SymmetricHeap;
+  heap->lent_ = &lent;
+  heap->base_ = static_cast<std::byte*>(lent.base);
+  heap->bytes_ = lent.bytes;
+  return heap;
+}
+
+size_t SymmetricHeap::rounded(size_t bytes) {
   // Large allocations get whole huge pages where the kernel has them: a peer maps each as one entry.
+  return round_up(bytes, bytes >= kHugeBytes ? kHugeBytes : kPageBytes);
+}
+
+Result<void*> SymmetricHeap::allocate(size_t bytes) {
+  if (lent_) {
+    void* const memory = lent_->allocate(bytes);
+    return memory ? Result<void*>(memory) : out_of_memory(bytes);
+  }
   const size_t unit = bytes >= kHugeBytes ? kHugeBytes : kPageBytes;
-  const bool overflows = bytes > mapping_.bytes();
-  const size_t wanted = overflows ? 0 : round_up(bytes, unit);
+  const bool overflows = bytes > bytes_;
+  const size_t wanted = overflows ? 0 : rounded(bytes);
   const std::scoped_lock lock(mutex_);
   for (auto it = free_.begin(); !overflows && it != free_.end(); ++it) {
     const size_t start = round_up(it->first, unit);
@@ -64,25 +113,42 @@ Result<void*> SymmetricHeap::allocate(size_t bytes) {
     free_.erase(it);
     if (before > 0) free_.emplace(hole, before);
     if (after > 0) free_.emplace(start + wanted, after);
-    std::byte* address = mapping_.base() + start;
+    std::byte* address = base_ + start;
     used_.emplace(start, Allocation{.address = address, .bytes = wanted, .number = ++last_number_});
     used_count_.store(used_.size(), std::memory_order_relaxed);
     if (unit == kHugeBytes) madvise(address, wanted, MADV_HUGEPAGE);
     return static_cast<void*>(address);
   }
+  return out_of_memory(bytes);
+}
+
+Status SymmetricHeap::out_of_memory(size_t bytes) const {
+  if (lent_) {
+    return {Code::kOutOfMemory,
+            format("the symmetric heap, which libtutti_malloc.so uses for large memory of malloc, cannot "
+                   "give %zu bytes of its %zu; TUTTI_HEAP_BYTES sets its size",
+                   bytes, bytes_)};
+  }
   size_t total = 0;
   for (const auto& [offset, length] : free_) total += length;
-  return Status(Code::kOutOfMemory,
-                format("the symmetric heap cannot give %zu bytes: %zu of %zu are free, in %zu pieces; "
-                       "TUTTI_HEAP_BYTES sets its size",
-                       bytes, total, mapping_.bytes(), free_.size()));
+  return {Code::kOutOfMemory,
+          format("the symmetric heap cannot give %zu bytes: %zu of %zu are free, in %zu pieces; "
+                 "TUTTI_HEAP_BYTES sets its size",
+                 bytes, total, bytes_, free_.size())};
 }
 
 std::optional<SymmetricHeap::Allocation> SymmetricHeap::find(const void* pointer, size_t bytes) const {
   if (!contains(pointer, bytes)) return std::nullopt;
+  if (lent_) {
+    void* address = nullptr;
+    Allocation one;
+    if (!lent_->find(pointer, bytes, &address, &one.bytes, &one.number)) return std::nullopt;
+    one.address = static_cast<std::byte*>(address);
+    return one;
+  }
   const auto* const start = static_cast<const std::byte*>(pointer);
   const std::scoped_lock lock(mutex_);
-  auto next = used_.upper_bound(static_cast<size_t>(start - mapping_.base()));
+  auto next = used_.upper_bound(static_cast<size_t>(start - base_));
   if (next == used_.begin()) return std::nullopt;
   const Allocation& one = std::prev(next)->second;
   const auto offset = static_cast<size_t>(start - one.address);
@@ -90,14 +156,17 @@ std::optional<SymmetricHeap::Allocation> SymmetricHeap::find(const void* pointer
 }
 
 Status SymmetricHeap::free(void* pointer) {
+  const auto unknown = [pointer] {
+    return Status(
+        Code::kInvalidArgument,
+        format("pointer %p is not memory from tutti_mem_alloc, or tutti_mem_free has freed it already",
+               pointer));
+  };
+  if (lent_) return lent_->free(pointer) ? Status::ok() : unknown();
   const std::scoped_lock lock(mutex_);
-  const auto offset = static_cast<size_t>(static_cast<std::byte*>(pointer) - mapping_.base());
+  const auto offset = static_cast<size_t>(static_cast<std::byte*>(pointer) - base_);
   const auto found = used_.find(offset);
-  if (found == used_.end()) {
-    return {Code::kInvalidArgument,
-            format("pointer %p is not memory from tutti_mem_alloc, or tutti_mem_free has freed it already",
-                   pointer)};
-  }
+  if (found == used_.end()) return unknown();
   size_t bytes = found->second.bytes;
   used_.erase(found);
   used_count_.store(used_.size(), std::memory_order_relaxed);

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "core/result.h"
+#include "transports/shm/lent_heap.h"
 #include "transports/shm/memory.h"
 
 namespace tutti {
@@ -29,32 +30,44 @@ class SymmetricHeap {
   /// Reserves address space. Pages are taken at the first touch. Errors: kSystemError, kOutOfMemory; the text
   /// of a heap that is too large names TUTTI_HEAP_BYTES.
   static Result<SymmetricHeap*> create(size_t bytes);
+  /// As long as default_bytes() says, or shorter where address space is short. Errors: as create.
+  static Result<SymmetricHeap*> create_default();
+  /// A heap that another library of this process owns: every call goes there. `lent` is never destroyed.
+  static SymmetricHeap* borrow(const LentHeap& lent);
 
   /// As long as the physical memory, but short enough that a process can map the heaps of two ranks for each
   /// core, of 64 at least. `addresses`: bytes of address space that are left, SIZE_MAX without a limit.
   static size_t default_bytes(size_t physical, size_t addresses, size_t cores);
 
+  /// What an allocation of `bytes` takes: whole pages, from 2 MiB on whole huge pages.
+  static size_t rounded(size_t bytes);
   /// Zeroed, aligned to 4,096 bytes. Errors: kOutOfMemory, with the bytes asked for and free.
   Result<void*> allocate(size_t bytes);
   /// Errors: kInvalidArgument if `pointer` is not the start of a live allocation.
   Status free(void* pointer);
 
   bool contains(const void* pointer, size_t bytes) const {
-    const auto offset = static_cast<size_t>(static_cast<const std::byte*>(pointer) - mapping_.base());
-    return offset < mapping_.bytes() && bytes <= mapping_.bytes() - offset;
+    const auto offset = static_cast<size_t>(static_cast<const std::byte*>(pointer) - base_);
+    return offset < bytes_ && bytes <= bytes_ - offset;
   }
   /// The live allocation that holds all these bytes. Thread-safe, as all of this class.
   std::optional<Allocation> find(const void* pointer, size_t bytes) const;
   /// While it stays the same, every allocation that find() has returned lives.
-  uint64_t free_count() const { return free_count_.load(std::memory_order_acquire); }
-  bool is_empty() const { return used_count_.load(std::memory_order_relaxed) == 0; }
-  std::byte* base() const { return mapping_.base(); }
-  size_t bytes() const { return mapping_.bytes(); }
-  int fd() const { return file_.get(); }
+  uint64_t free_count() const {
+    return lent_ ? lent_->free_count() : free_count_.load(std::memory_order_acquire);
+  }
+  bool is_empty() const { return !lent_ && used_count_.load(std::memory_order_relaxed) == 0; }
+  std::byte* base() const { return base_; }
+  size_t bytes() const { return bytes_; }
+  int fd() const { return lent_ ? lent_->file : file_.get(); }
 
  private:
   SymmetricHeap() = default;
+  Status out_of_memory(size_t bytes) const;
 
+  const LentHeap* lent_ = nullptr;  ///< null: the heap is this object's own
+  std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
   FileDescriptor file_;
   bool is_limited_ = false;  ///< as in SparseFile
   Mapping mapping_;
