@@ -60,8 +60,9 @@ def parse_arguments(argv):
     parser.add_argument("--libraries", type=words, help="names of configurations; 'all' for every one known")
     parser.add_argument("--types", type=words, default=["float32"], help="float32,float16,bfloat16 (peers: float32)")
     parser.add_argument("--transport", choices=sorted(jobs.LAUNCHES), default="shm")
-    parser.add_argument("--memory", choices=["malloc", "library"], default="malloc",
-                        help="library: the library's own allocator (symmetric heap, MPI_Alloc_mem)")
+    parser.add_argument("--memory", choices=["malloc", "library", "preloaded"], default="malloc",
+                        help="library: the library's own allocator (symmetric heap, MPI_Alloc_mem); preloaded: malloc, "
+                             "tutti's ranks with libtutti_malloc.so")
     parser.add_argument("--hot", action="store_true", help="the same buffers every call: caches make this faster")
     parser.add_argument("--rounds", type=int, help="turns of every library per cell (default 3, quick 1)")
     parser.add_argument("--realtime", action="store_true",
@@ -81,6 +82,10 @@ def parse_arguments(argv):
     if unknown:
         parser.error("unknown collective: " + ", ".join(sorted(unknown)))
     options.launches = list(jobs.LAUNCHES[options.transport])
+    if options.memory == "preloaded":
+        if options.transport != "shm":
+            parser.error("--memory preloaded is for --transport shm")
+        options.launches[0] = jobs.tutti_preloaded(options.drivers)
     if options.before:
         options.launches.append(jobs.tutti_of(options.before, options.transport))
         options.libraries = options.libraries or ["tutti", "before"]
@@ -101,6 +106,7 @@ class Field:
         self.log = log
         self.failures = {}
         self.jobs = {}
+        self.turns = 0
         for launch in launches:
             reason = launch.missing(options.drivers)
             if reason:
@@ -144,15 +150,16 @@ def take_turn(field, collective, type_name, size, check, done, options):
     oversubscribed = field.ranks > len(os.sched_getaffinity(0))
     answers = {}
     names = list(field.jobs)
-    first = len(done) % max(len(names), 1)
+    first = field.turns % max(len(names), 1)
+    field.turns += 1
     for name in names[first:] + names[:first]:
         if name == "gloo-bcube" and collective != "all_reduce":
             continue  # only its all_reduce has another algorithm
         if oversubscribed and any(turn.get(name, {"median_us": 0})["median_us"] > SLOW_CALL_US for turn in done):
             continue
         answer = field.ask(name, "measure", limit_s=30, collective=collective, type=type_name, bytes=size,
-                           memory=options.memory, slots=int(options.hot), batches=7 if options.quick else 11,
-                           batch_us=2000 if options.quick else 3000,
+                           memory="library" if options.memory == "library" else "malloc", slots=int(options.hot),
+                           batches=7 if options.quick else 11, batch_us=2000 if options.quick else 3000,
                            budget_us=3e5 if oversubscribed else 5e5 if options.quick else 1.2e6, check=int(check))
         if answer:
             if isinstance(answer["batches"], int):  # a driver from before batches had lines

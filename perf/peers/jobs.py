@@ -116,6 +116,23 @@ def tutti_of(build_dir, transport):
     return Launch("before", "tutti before", driver, build_dir, rank_environment=now.rank_environment)
 
 
+def tutti_preloaded(build_dir):
+    """tutti behind a preloaded libtutti_malloc.so: large memory of malloc lies where all ranks reach it."""
+    library = os.path.join(os.path.abspath(build_dir), "../../plugins/malloc/libtutti_malloc.so")
+    return Launch("tutti", "tutti", "tutti_driver", "libtutti_malloc.so preloaded",
+                  rank_environment=lambda rank: {"LD_PRELOAD": library}, component=library)
+
+
+def intel_preloaded(build_dir):
+    """Intel MPI behind its own heap, which does the same."""
+    folder = os.path.join(os.path.abspath(build_dir), "wheels/impi/lib")
+    library = os.path.join(folder, "libmpi_shm_heap_proxy.so")
+    arguments = ["-genv", "LD_PRELOAD", library, "-genv", "LD_LIBRARY_PATH", folder, "-genv", "I_MPI_SHM_HEAP", "1"]
+    return Launch("impi", "impi", "impi_driver", "Intel MPI, fabric shm, its shared heap",
+                  "wheels/impi/bin/mpiexec.hydra", lambda ranks, cores: arguments + _intel(ranks, cores),
+                  _intel_environment("shm"), spins=True, component=library)
+
+
 def _priority(launch, ranks, cores):
     """A priority above all other programs. But ranks that share a core and spin without yielding would keep the core
     for 100 ms at a time. Such ranks stay in the ordinary class, with the greatest weight."""

@@ -58,6 +58,7 @@ def floors_and_ratios(options, log, progress):
     long message."""
     floor = _start(jobs.FLOOR, 2, options, log)
     tutti = _start(_tutti(), 2, options, log)
+    preloaded = _start(jobs.tutti_preloaded(options.drivers), 2, options, log)
     small = {"collective": "all_reduce", "bytes": 8}
     large = {"collective": "all_reduce", "bytes": LARGE_BYTES, "batches": 5, "budget_us": 5e5}
     message = {"collective": "ping_pong", "bytes": MESSAGE_BYTES}
@@ -71,7 +72,9 @@ def floors_and_ratios(options, log, progress):
                 "all_reduce_8_repeated_us": (tutti, "measure", {**small, "slots": 1}),
                 "all_reduce_large_us": (tutti, "measure", {**large, "check": int(turn == 0)}),
                 "all_reduce_large_heap_us": (tutti, "measure", {**large, "memory": "library"}),
+                "all_reduce_large_preloaded_us": (preloaded, "measure", {**large, "check": int(turn == 0)}),
                 "message_us": (tutti, "measure", {**message, "check": int(turn == 0)}),
+                "message_preloaded_us": (preloaded, "measure", {**message, "check": int(turn == 0)}),
             }
             for method in ("memcpy", "streaming"):
                 for ranks in (1, 2):
@@ -80,7 +83,7 @@ def floors_and_ratios(options, log, progress):
             for name, (job, verb, words) in requests.items():
                 series.setdefault(name, []).append(_ask(job, log, verb, **words))
     finally:
-        for job in (floor, tutti):
+        for job in (floor, tutti, preloaded):
             if job:
                 job.close()
     facts = {name: _median(values) for name, values in series.items()}
@@ -91,13 +94,14 @@ def floors_and_ratios(options, log, progress):
             us = facts.pop(f"copy_{method}_{ranks}_us")
             facts[f"copy_{method}_{ranks}_GBps"] = ranks * COPY_BYTES / us / 1e3 if us else None
     one_copy = max(facts[f"copy_{method}_1_GBps"] or 0 for method in ("memcpy", "streaming"))
-    if one_copy and facts["message_us"]:
-        facts["message_share_of_copy"] = MESSAGE_BYTES / facts["message_us"] / 1e3 / one_copy
+    for key in ("message", "message_preloaded"):
+        if one_copy and facts[key + "_us"]:
+            facts[key + "_share_of_copy"] = MESSAGE_BYTES / facts[key + "_us"] / 1e3 / one_copy
     best_copy = max((facts[k] or 0 for k in facts if k.startswith("copy_")), default=0)
     if best_copy:
         # Out of place, 2 ranks: 2n bytes are read and 2n written. At best this lasts as long as copying 2n bytes.
         facts["large_limit_us"] = 2 * LARGE_BYTES / best_copy / 1e3
-        for key in ("all_reduce_large", "all_reduce_large_heap"):
+        for key in ("all_reduce_large", "all_reduce_large_heap", "all_reduce_large_preloaded"):
             us = facts.get(key + "_us")
             facts[key + "_share_of_limit"] = facts["large_limit_us"] / us if us else None
     return facts
@@ -178,7 +182,7 @@ def sockets_and_ratios(options, log, progress):
             for name, (job, verb, words) in requests.items():
                 series[name].append(_ask(job, log, verb, **words))
     finally:
-        for job in (floor, tutti):
+        for job in (floor, tutti, preloaded):
             if job:
                 job.close()
     facts = {name: _median(values) for name, values in series.items()}
