@@ -174,6 +174,18 @@ def check_nccl():
         assert status == 0 and "libnccl.so.2" in output, output + errors
 
 
+def check_malloc():
+    """tutti.malloc runs ranks with libtutti_malloc.so preloaded: their arrays lie in the heap"""
+    launch(1, "arrays")
+    program = "import numpy; a = numpy.ones(1 << 20); print('tutti-heap' in open('/proc/self/maps').read())"
+    folder = LIBRARIES / "plugins" / "malloc"
+    status, output, errors = run("tutti.launch", "-n", 2, sys.executable, "-m", "tutti.malloc", sys.executable, "-c", program,
+                                 LD_LIBRARY_PATH=f"{LIBRARIES}:{folder}")
+    assert status == 0 and sorted(output.splitlines()) == ["[0] True", "[1] True"], output + errors
+    status, output, errors = run("tutti.malloc", "true")
+    assert status == 2 and "has no libtutti_malloc.so" in errors, output + errors
+
+
 def check_port_of_the_job():
     """The launcher's port for rank 0 is none that the system gives to a connection in the meantime"""
     source = (PACKAGE / "tutti" / "launch.py").read_text(encoding="utf-8")

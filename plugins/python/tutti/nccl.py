@@ -5,40 +5,16 @@ without an installed wheel, LD_LIBRARY_PATH must name the folder of libnccl.so.2
 library answers.
 """
 
-import os
-import pathlib
 import sys
+
+from . import _preload
 
 
 def library():
     """The path of tutti's libnccl.so.2; None if it is not there."""
-    folders = [pathlib.Path(__file__).resolve().parent / "lib"]
-    folders += [pathlib.Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    for folder in folders:
-        path = folder / "libnccl.so.2"
-        if path.exists() and b"TUTTI_SETUP_TIMEOUT_MS" in path.read_bytes():
-            return str(path)
-    return None
-
-
-def main(arguments):
-    if not arguments:
-        print(__doc__, file=sys.stderr)
-        return 2
-    path = library()
-    if path is None:
-        print("tutti.nccl: this installation has no libnccl.so.2 of tutti; build it with -Dnccl=enabled",
-              file=sys.stderr)
-        return 2
-    command = [sys.executable, *arguments] if arguments[0].endswith(".py") else list(arguments)
-    preloaded = os.environ.get("LD_PRELOAD")
-    os.environ["LD_PRELOAD"] = f"{path}:{preloaded}" if preloaded else path
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        print(f"tutti.nccl: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
-        return 127
+    return _preload.find("libnccl.so.2", b"TUTTI_SETUP_TIMEOUT_MS")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(_preload.run(sys.modules["__main__"], library(),
+                          "this installation has no libnccl.so.2 of tutti; build it with -Dnccl=enabled", sys.argv[1:]))
