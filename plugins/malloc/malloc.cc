@@ -11,17 +11,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "blocks.h"
 #include "next_malloc.h"
-#include "shared_blocks.h"
 
 #define TUTTI_REPLACES extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-using tutti::preload::allocate_block;
-using tutti::preload::block_bytes;
-using tutti::preload::free_block;
-using tutti::preload::is_block;
+using tutti::preload::blocks;
 using tutti::preload::kBlockAlignment;
 using tutti::preload::kLeastBlockBytes;
 using tutti::preload::next_malloc;
@@ -30,12 +27,14 @@ using tutti::preload::next_malloc;
 void* block_of(size_t bytes, size_t alignment = 1, bool zeroed = false) {
   if (bytes < kLeastBlockBytes) [[likely]]
     return nullptr;
-  return alignment <= kBlockAlignment ? allocate_block(bytes, zeroed) : nullptr;
+  return alignment <= kBlockAlignment ? blocks.allocate(bytes, zeroed) : nullptr;
 }
 
-/// Into other memory, which is a block or not as its size says.
-void* move(void* pointer, size_t old_bytes, size_t bytes) {
-  void* const memory = malloc(bytes);
+/// Into other memory, which is a block or not as its size says. A block that grows gets a quarter more: it
+/// may grow on.
+void* move_block(void* pointer, size_t old_bytes, size_t bytes) {
+  void* memory = bytes > old_bytes ? block_of(bytes + bytes / 4) : nullptr;
+  if (memory == nullptr) memory = malloc(bytes);
   if (memory == nullptr) return nullptr;
   std::memcpy(memory, pointer, std::min(old_bytes, bytes));
   free(pointer);
@@ -50,7 +49,7 @@ TUTTI_REPLACES void* malloc(size_t bytes) noexcept {
 }
 
 TUTTI_REPLACES void free(void* pointer) noexcept {
-  if (is_block(pointer)) return free_block(pointer);
+  if (blocks.hold(pointer)) return blocks.free(pointer);
   next_malloc().free(pointer);
 }
 
@@ -62,13 +61,14 @@ TUTTI_REPLACES void* calloc(size_t count, size_t bytes) noexcept {
 
 TUTTI_REPLACES void* realloc(void* pointer, size_t bytes) noexcept {
   if (pointer == nullptr) return malloc(bytes);
-  if (is_block(pointer)) {
+  if (blocks.hold(pointer)) {
     if (bytes == 0) {
-      free_block(pointer);
+      blocks.free(pointer);
       return nullptr;
     }
-    const size_t old = block_bytes(pointer);
-    return bytes <= old && bytes >= old / 2 ? pointer : move(pointer, old, bytes);
+    const size_t old = blocks.bytes_of(pointer);
+    const bool stays = bytes <= old ? bytes >= old / 2 : blocks.grow(pointer, bytes);
+    return stays ? pointer : move_block(pointer, old, bytes);
   }
   if (void* const block = block_of(bytes)) {
     std::memcpy(block, pointer, std::min(next_malloc().malloc_usable_size(pointer), bytes));
@@ -110,7 +110,7 @@ TUTTI_REPLACES void* pvalloc(size_t bytes) noexcept {
 }
 
 TUTTI_REPLACES size_t malloc_usable_size(void* pointer) noexcept {
-  return is_block(pointer) ? block_bytes(pointer) : next_malloc().malloc_usable_size(pointer);
+  return blocks.hold(pointer) ? blocks.bytes_of(pointer) : next_malloc().malloc_usable_size(pointer);
 }
 
 // glibc gained these with C23; its own know its own memory only.

@@ -1,12 +1,13 @@
 #include "next_malloc.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include "blocks.h"
 
 namespace tutti::preload {
 namespace {
@@ -71,7 +72,10 @@ size_t size_after_look(void* pointer) {
 constinit NextMalloc during_look = {
     .malloc = [](size_t bytes) { return first_bytes.take(bytes); },
     .free = [](void*) {},
-    .calloc = [](size_t count, size_t bytes) { return first_bytes.take(count * bytes); },
+    .calloc = [](size_t count, size_t bytes) -> void* {
+      size_t all = 0;
+      return __builtin_mul_overflow(count, bytes, &all) ? nullptr : first_bytes.take(all);
+    },
     .realloc = first_realloc,
     .memalign = [](size_t alignment, size_t bytes) -> void* {
       return alignment <= kAlignment ? first_bytes.take(bytes) : nullptr;
@@ -86,23 +90,20 @@ constinit NextMalloc during_look = {
 constinit NextMalloc after_look{};
 
 template <class Function>
-void find(Function*& function, const char* name) {
+void look_up_one(Function*& function, const char* name) {
   function = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-  if (function != nullptr) return;
-  constexpr char kText[] = "tutti: libtutti_malloc.so finds no allocator behind it; use it by LD_PRELOAD\n";
-  if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) _exit(126);
-  _exit(127);
+  if (function == nullptr) end_process("there is no allocator behind it; use it by LD_PRELOAD");
 }
 
 void look_up() {
-  find(found.malloc, "malloc");
-  find(found.free, "free");
-  find(found.calloc, "calloc");
-  find(found.realloc, "realloc");
-  find(found.memalign, "memalign");
-  find(found.posix_memalign, "posix_memalign");
-  find(found.aligned_alloc, "aligned_alloc");
-  find(found.malloc_usable_size, "malloc_usable_size");
+  look_up_one(found.malloc, "malloc");
+  look_up_one(found.free, "free");
+  look_up_one(found.calloc, "calloc");
+  look_up_one(found.realloc, "realloc");
+  look_up_one(found.memalign, "memalign");
+  look_up_one(found.posix_memalign, "posix_memalign");
+  look_up_one(found.aligned_alloc, "aligned_alloc");
+  look_up_one(found.malloc_usable_size, "malloc_usable_size");
   after_look = found;
   after_look.free = free_after_look;
   after_look.realloc = realloc_after_look;
@@ -120,6 +121,8 @@ const NextMalloc& next_malloc() {
   }
   look_up();
   look.store(Look::kDone, std::memory_order_release);
+  // Here, so that no other library has set handlers before.
+  blocks.set_fork_handlers();
   return after_look;
 }
 

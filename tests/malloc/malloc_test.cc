@@ -1,7 +1,11 @@
 // libtutti_malloc.so, preloaded: malloc keeps its contract, forked children have memory of their own, and
 // ranks reach each other's large memory.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,6 +222,129 @@ TEST(MallocTest, AForkedChildHasACopy) {
   free(memory);
   close(go[0]);
   close(go[1]);
+}
+
+// Goal: programs close descriptors that they do not know, and reuse the numbers.
+TEST(MallocTest, AForkNeedsNoDescriptorOfTheHeap) {
+  EXPECT_EQ(in_child([] {
+              void* const memory = malloc(kMiB);
+              fill(memory, kMiB, 5);
+              for (int fd = 3; fd < 1024; ++fd) close(fd);
+              for (int fd = 3; fd < 300; ++fd) static_cast<void>(open("/proc/self/exe", O_RDONLY));
+              return in_child([memory] { return holds(memory, kMiB, 5) ? 0 : 1; });
+            }),
+            0);
+}
+
+// What the handlers below work on; null: nothing.
+char* handled = nullptr;
+void* made_by_handler = nullptr;
+
+TEST(MallocTest, HandlersOfOtherLibrariesSeeTheirOwnMemory) {
+  pthread_atfork(
+      [] {
+        if (handled != nullptr) free(malloc(3 * kMiB));
+      },
+      nullptr,
+      [] {
+        if (handled == nullptr) return;
+        fill(handled, kMiB, 2);
+        made_by_handler = malloc(3 * kMiB);
+      });
+  handled = static_cast<char*>(malloc(kMiB));
+  fill(handled, kMiB, 1);
+  EXPECT_EQ(in_child([] { return holds(handled, kMiB, 2) && made_by_handler != nullptr ? 0 : 1; }), 0);
+  EXPECT_TRUE(holds(handled, kMiB, 1)) << "the child wrote to its parent's memory";
+  free(std::exchange(handled, nullptr));
+}
+
+TEST(MallocTest, AForkWithAPendingCancellationReturns) {
+  void* const memory = calloc(kMiB, 1);
+  std::thread thread([] {
+    pthread_cancel(pthread_self());
+    EXPECT_EQ(in_child([] { return 0; }), 0);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  });
+  thread.join();
+  free(memory);
+  free(malloc(kMiB));
+}
+
+TEST(MallocTest, AForkOnAStackOfMallocEndsTheProcess) {
+  const int status = in_child([] {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, aligned_alloc(4096, kMiB), kMiB);
+    pthread_t thread;
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+    pthread_create(
+        &thread, &attributes, [](void*) -> void* { return reinterpret_cast<void*>(fork()); }, nullptr);
+    pthread_join(thread, nullptr);
+    return 0;
+  });
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) << status;
+}
+
+TEST(MallocTest, ASecondFreeEndsTheProcess) {
+  const int status = in_child([] {
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+    void* volatile const memory = malloc(kMiB);
+    free(memory);
+    free(memory);
+    return 0;
+  });
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) << status;
+}
+
+TEST(MallocTest, FreeKeepsErrno) {
+  void* const memory = calloc(kMiB, 1);
+  mlock(memory, kMiB);
+  const auto keeps = [memory] {
+    errno = 77;
+    free(memory);
+    return errno == 77;
+  };
+  EXPECT_EQ(in_child([&] { return keeps() ? 0 : 1; }), 0);
+  EXPECT_TRUE(keeps());
+}
+
+TEST(MallocTest, LimitsOfTheProcessLeaveItRunning) {
+  const auto with_limit = [](__rlimit_resource which, size_t limit) {
+    const rlimit limits{limit, limit};
+    setrlimit(which, &limits);
+    std::vector<void*> all;
+    while (void* const memory = malloc(kMiB)) {
+      if (all.size() == 100) break;
+      fill(memory, kMiB, 1);
+      all.push_back(memory);
+    }
+    for (void* const memory : all) free(memory);
+    return all.empty() ? 1 : 0;
+  };
+  EXPECT_EQ(in_child([&] { return with_limit(RLIMIT_FSIZE, 10 * kMiB); }), 0);
+  EXPECT_EQ(in_child([&] { return with_limit(RLIMIT_AS, 300 * kMiB); }), 0);
+}
+
+TEST(MallocTest, ABlockGrowsWhereItLies) {
+  EXPECT_EQ(in_child([] {
+              void* const memory = malloc(kMiB);
+              const volatile auto address = reinterpret_cast<uintptr_t>(memory);
+              return reinterpret_cast<uintptr_t>(realloc(memory, 16 * kMiB)) == address ? 0 : 1;
+            }),
+            0);
+}
+
+TEST(MallocTest, WaitingBlocksDoNotFillTheHeap) {
+  EXPECT_EQ(in_child([] {
+              setenv("TUTTI_HEAP_BYTES", "16777216", 1);
+              for (int i = 0; i < 12; ++i) {
+                void* const small = malloc(kMiB + static_cast<size_t>(i) * 200 * kKiB);
+                free(small);
+              }
+              void* const large = malloc(15 * kMiB);
+              return is_shared(large, 15 * kMiB) ? 0 : 1;
+            }),
+            0);
 }
 
 // Method: threads take, fill, check and free blocks of random sizes, while the main thread forks.

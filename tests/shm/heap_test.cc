@@ -2,6 +2,8 @@
 #include "transports/shm/heap.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -61,6 +63,41 @@ TEST_F(HeapTest, FreedMemoryIsZeroWhenItComesBack) {
   std::byte* again = take(*heap_, 3 * kPage);
   EXPECT_EQ(again, memory);
   for (size_t i = 0; i < 3 * kPage; ++i) ASSERT_EQ(again[i], std::byte{0});
+}
+
+TEST_F(HeapTest, LockedMemoryIsZeroWhenItComesBack) {
+  std::byte* memory = take(*heap_, 3 * kPage);
+  std::memset(memory, 0x7f, 3 * kPage);
+  if (mlock(memory, 3 * kPage) != 0) GTEST_SKIP() << "memory cannot be locked here";
+  EXPECT_TRUE(heap_->free(memory).is_ok());
+  for (size_t i = 0; i < 3 * kPage; ++i) ASSERT_EQ(memory[i], std::byte{0});
+}
+
+TEST_F(HeapTest, AnAllocationGrowsIntoTheHoleBehindIt) {
+  std::byte* const first = take(*heap_, kPage);
+  std::byte* const second = take(*heap_, 2 * kPage);
+  std::byte* const third = take(*heap_, kPage);
+  EXPECT_FALSE(heap_->grow(first, kPage + 1)) << "another one lies there";
+  EXPECT_TRUE(heap_->free(second).is_ok());
+  EXPECT_FALSE(heap_->grow(first, 3 * kPage + 1));
+  EXPECT_TRUE(heap_->grow(first, kPage + 1));
+  EXPECT_EQ(heap_->find(first, 2 * kPage)->bytes, 2 * kPage);
+  EXPECT_EQ(take(*heap_, kPage), first + 2 * kPage) << "what is left of the hole";
+  EXPECT_FALSE(heap_->grow(first + kPage, kPage)) << "no allocation";
+  EXPECT_TRUE(heap_->grow(third, kPage)) << "it is as long";
+  EXPECT_FALSE(heap_->grow(third, SIZE_MAX));
+}
+
+TEST(HeapSizeTest, AHeapThatCannotBeIsRefused) {
+  EXPECT_FALSE(SymmetricHeap::create(SIZE_MAX));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limit{1u << 20, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto heap = SymmetricHeap::create(kHeapBytes);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_FALSE(heap);
+  EXPECT_NE(heap.status().text().find("ulimit -f"), std::string_view::npos) << heap.status().text();
 }
 
 // Goal: holes merge with both neighbours, so that the whole heap can be had again.

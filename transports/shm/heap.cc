@@ -1,10 +1,12 @@
 #include "transports/shm/heap.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -14,10 +16,12 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugeBytes = 2u << 20;
+constexpr int kHighDescriptor = 256;
 
 // Where address space is short, the heap shrinks by this factor, down to this size.
 constexpr size_t kShrink = 16;
 constexpr size_t kLeastBytes = 64u << 20;
+constexpr size_t kMostBytes = size_t{1} << 46;
 
 /// SIZE_MAX without a limit.
 size_t addresses_left() {
@@ -27,6 +31,12 @@ size_t addresses_left() {
   std::ifstream("/proc/self/statm") >> pages;
   const size_t taken = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
+
+/// Of a file; SIZE_MAX without a limit. A longer one would end the process by a signal.
+size_t most_file_bytes() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
 }
 
 size_t round_up(size_t value, size_t unit) {
@@ -49,7 +59,13 @@ size_t SymmetricHeap::default_bytes(size_t physical, size_t addresses, size_t co
 }
 
 Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
-  bytes = round_up(bytes, kHugeBytes);
+  if (bytes > kMostBytes || round_up(bytes, kHugeBytes) > most_file_bytes()) {
+    return name_setting({Code::kOutOfMemory, format("a heap of %zu bytes exceeds %s", bytes,
+                                                    bytes > kMostBytes ? "2^46 bytes"
+                                                                       : "the limit of file sizes "
+                                                                         "(ulimit -f, RLIMIT_FSIZE)")});
+  }
+  bytes = round_up(std::max<size_t>(bytes, 1), kHugeBytes);
   auto sparse = create_sparse_memory("tutti-heap");
   TUTTI_TRY(sparse.status());
   const Status sized = resize_memory(sparse->file, bytes);
@@ -58,6 +74,9 @@ Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
   if (!mapping) return name_setting(mapping.status());
   auto* heap = new SymmetricHeap;
   heap->file_ = std::move(sparse->file);
+  // Programs and scripts use low numbers as they like.
+  const int high = fcntl(heap->file_.get(), F_DUPFD_CLOEXEC, kHighDescriptor);
+  if (high >= 0) heap->file_ = FileDescriptor(high);
   heap->is_limited_ = sparse->is_limited;
   heap->mapping_ = std::move(*mapping);
   heap->base_ = heap->mapping_.base();
@@ -71,6 +90,7 @@ Result<SymmetricHeap*> SymmetricHeap::create_default() {
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   size_t bytes =
       default_bytes(physical, addresses_left(), static_cast<size_t>(sysconf(_SC_NPROCESSORS_CONF)));
+  bytes = std::min(bytes, most_file_bytes() / kHugeBytes * kHugeBytes);
   auto heap = create(bytes);
   // A lack of address space must not stop programs that never use the heap.
   while (!heap && bytes > kLeastBytes) {
@@ -107,14 +127,26 @@ Result<void*> SymmetricHeap::allocate(size_t bytes) {
     const size_t end = it->first + it->second;
     if (start + wanted > end) continue;
     if (is_limited_) TUTTI_TRY(take_pages(file_, start, wanted));
+    std::byte* address = base_ + start;
     const size_t before = start - it->first;
     const size_t after = end - start - wanted;
-    const size_t hole = it->first;
-    free_.erase(it);
-    if (before > 0) free_.emplace(hole, before);
-    if (after > 0) free_.emplace(start + wanted, after);
-    std::byte* address = base_ + start;
-    used_.emplace(start, Allocation{.address = address, .bytes = wanted, .number = ++last_number_});
+    // What may throw comes first.
+    const auto used =
+        used_.emplace(start, Allocation{.address = address, .bytes = wanted, .number = ++last_number_});
+    try {
+      if (before > 0 && after > 0) free_.emplace(start + wanted, after);
+    } catch (...) {
+      used_.erase(used.first);
+      throw;
+    }
+    if (before > 0) {
+      it->second = before;
+    } else {
+      auto hole = free_.extract(it);
+      hole.key() = start + wanted;
+      hole.mapped() = after;
+      if (after > 0) free_.insert(std::move(hole));
+    }
     used_count_.store(used_.size(), std::memory_order_relaxed);
     if (unit == kHugeBytes) madvise(address, wanted, MADV_HUGEPAGE);
     return static_cast<void*>(address);
@@ -171,24 +203,43 @@ Status SymmetricHeap::free(void* pointer) {
   used_.erase(found);
   used_count_.store(used_.size(), std::memory_order_relaxed);
   free_count_.fetch_add(1, std::memory_order_release);
-  // Returns the pages to the system. The next touch finds zeros.
-  madvise(pointer, bytes, MADV_REMOVE);
-  size_t start = offset;
+  // Returns the pages to the system. The next touch finds zeros. The system refuses this for locked pages.
+  if (madvise(pointer, bytes, MADV_REMOVE) != 0) std::memset(pointer, 0, bytes);
   auto next = free_.lower_bound(offset);
+  std::map<size_t, size_t>::node_type hole;
   if (next != free_.end() && next->first == offset + bytes) {
     bytes += next->second;
-    next = free_.erase(next);
+    hole = free_.extract(next++);
   }
-  if (next != free_.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == start) {
-      start = previous->first;
-      bytes += previous->second;
-      free_.erase(previous);
-    }
+  const auto previous = next == free_.begin() ? free_.end() : std::prev(next);
+  if (previous != free_.end() && previous->first + previous->second == offset) {
+    previous->second += bytes;
+  } else if (hole) {
+    hole.key() = offset;
+    hole.mapped() = bytes;
+    free_.insert(std::move(hole));
+  } else {
+    free_.emplace(offset, bytes);
   }
-  free_.emplace(start, bytes);
   return Status::ok();
+}
+
+bool SymmetricHeap::grow(void* pointer, size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = used_.find(static_cast<size_t>(static_cast<std::byte*>(pointer) - base_));
+  if (found == used_.end() || bytes > bytes_) return false;
+  const size_t end = found->first + found->second.bytes;
+  const size_t wanted =
+      round_up(bytes, kPageBytes) - std::min(found->second.bytes, round_up(bytes, kPageBytes));
+  const auto hole = free_.find(end);
+  if (hole == free_.end() || hole->second < wanted) return false;
+  if (is_limited_ && !take_pages(file_, end, wanted)) return false;
+  found->second.bytes += wanted;
+  auto rest = free_.extract(hole);
+  rest.key() += wanted;
+  rest.mapped() -= wanted;
+  if (rest.mapped() > 0) free_.insert(std::move(rest));
+  return true;
 }
 
 }  // namespace tutti

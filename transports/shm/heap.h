@@ -27,8 +27,8 @@ class SymmetricHeap {
     uint64_t number = 0;
   };
 
-  /// Reserves address space. Pages are taken at the first touch. Errors: kSystemError, kOutOfMemory; the text
-  /// of a heap that is too large names TUTTI_HEAP_BYTES.
+  /// Reserves address space. Pages are taken at the first touch. Errors: kSystemError, kOutOfMemory (also a
+  /// limit of file sizes); the text of a heap that is too large names TUTTI_HEAP_BYTES.
   static Result<SymmetricHeap*> create(size_t bytes);
   /// As long as default_bytes() says, or shorter where address space is short. Errors: as create.
   static Result<SymmetricHeap*> create_default();
@@ -45,6 +45,14 @@ class SymmetricHeap {
   Result<void*> allocate(size_t bytes);
   /// Errors: kInvalidArgument if `pointer` is not the start of a live allocation.
   Status free(void* pointer);
+  /// Makes a live allocation longer where it lies. False: it has other memory behind it.
+  bool grow(void* pointer, size_t bytes);
+  /// Calls visit(allocation) for each live allocation, by address. Allocates nothing.
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [offset, one] : used_) visit(one);
+  }
 
   bool contains(const void* pointer, size_t bytes) const {
     const auto offset = static_cast<size_t>(static_cast<const std::byte*>(pointer) - base_);

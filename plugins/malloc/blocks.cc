@@ -1,0 +1,240 @@
+#include "blocks.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "next_malloc.h"
+
+namespace tutti::preload {
+namespace {
+
+/// glibc maps blocks from this size on by themselves.
+constexpr size_t kDefaultLeastBytes = 128 << 10;
+constexpr size_t kNever = SIZE_MAX;
+
+/// free() must not change errno.
+class KeptErrno {
+ public:
+  KeptErrno() = default;
+  ~KeptErrno() { errno = value_; }
+
+ private:
+  const int value_ = errno;
+};
+
+/// A variable's number of bytes. Nothing: it is not set. What is no number is told, and means `otherwise`.
+std::optional<size_t> read_bytes(const char* name, size_t otherwise) {
+  const char* const text = getenv(name);
+  if (text == nullptr || *text == 0) return std::nullopt;
+  size_t bytes = 0;
+  for (const char* at = text; *at != 0; ++at) {
+    const bool is_digit = *at >= '0' && *at <= '9';
+    if (!is_digit || __builtin_mul_overflow(bytes, 10, &bytes) ||
+        __builtin_add_overflow(bytes, static_cast<size_t>(*at - '0'), &bytes)) {
+      say("TUTTI_MALLOC_BYTES and TUTTI_HEAP_BYTES must be numbers of bytes; no memory is shared");
+      return otherwise;
+    }
+  }
+  return bytes;
+}
+
+size_t read_least_bytes() {
+  const size_t bytes = read_bytes("TUTTI_MALLOC_BYTES", 0).value_or(kDefaultLeastBytes);
+  return bytes == 0 ? kNever : std::max(bytes, kLeastBlockBytes);
+}
+
+}  // namespace
+
+constinit Blocks blocks;
+
+void say(const char* text) {
+  for (const char* part : {"tutti: libtutti_malloc.so: ", text, "\n"}) {
+    if (write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
+  }
+}
+
+void end_process(const char* text) {
+  say(text);
+  abort();
+}
+
+std::optional<SpareBlocks::Block> SpareBlocks::take(size_t bytes) {
+  const size_t most = SymmetricHeap::rounded(bytes) / 4 * 5;
+  size_t best = count_;
+  for (size_t i = 0; i < count_; ++i) {
+    const size_t there = blocks_[i].bytes;
+    if (there >= bytes && there <= most && (best == count_ || there < blocks_[best].bytes)) best = i;
+  }
+  return best == count_ ? std::nullopt : std::optional(remove(best));
+}
+
+void SpareBlocks::add(Block block) {
+  blocks_[count_++] = block;
+  bytes_ += block.bytes;
+}
+
+bool SpareBlocks::has(const void* address) const {
+  return std::any_of(blocks_.begin(), blocks_.begin() + count_,
+                     [address](const Block& one) { return one.address == address; });
+}
+
+SpareBlocks::Block SpareBlocks::remove(size_t index) {
+  const Block block = blocks_[index];
+  std::copy(blocks_.begin() + index + 1, blocks_.begin() + count_, blocks_.begin() + index);
+  --count_;
+  bytes_ -= block.bytes;
+  return block;
+}
+
+bool Blocks::is_large(size_t bytes) {
+  size_t least = least_bytes_.load(std::memory_order_relaxed);
+  if (least == 0) {
+    least = read_least_bytes();
+    least_bytes_.store(least, std::memory_order_relaxed);
+  }
+  return least != kNever && bytes >= least;
+}
+
+/// With the mutex.
+bool Blocks::has_heap() {
+  if (state_ == State::kNotYet) make_heap();
+  return state_ == State::kOwn;
+}
+
+void Blocks::make_heap() {
+  state_ = State::kNone;
+  static_cast<void>(next_malloc());  // sets the handlers of fork()
+  const auto wanted = read_bytes("TUTTI_HEAP_BYTES", kNever);
+  if (wanted == kNever || !has_fork_handlers_.load(std::memory_order_acquire)) return;
+  auto heap = wanted.value_or(0) == 0 ? SymmetricHeap::create_default() : SymmetricHeap::create(*wanted);
+  struct stat file {};
+  if (!heap || fstat((*heap)->fd(), &file) != 0) return;
+  heap_ = *heap;
+  file_number_ = file.st_ino;
+  // At once, or each allocation would split the mapping.
+  madvise(heap_->base(), heap_->bytes(), MADV_HUGEPAGE);
+  lent_ = {.version = LentHeap::kVersion,
+           .file = heap_->fd(),
+           .base = heap_->base(),
+           .bytes = heap_->bytes(),
+           .allocate = lend_allocate,
+           .free = lend_free,
+           .find = lend_find,
+           .free_count = lend_free_count};
+  bytes_.store(heap_->bytes(), std::memory_order_relaxed);
+  base_.store(heap_->base(), std::memory_order_release);
+  state_ = State::kOwn;
+}
+
+void Blocks::drop_spare(bool all) {
+  while (all || spare_.is_over()) {
+    const auto block = spare_.take_oldest();
+    if (!block) return;
+    static_cast<void>(heap_->free(block->address));
+  }
+}
+
+size_t Blocks::locked_bytes_of(const void* block) const {
+  const auto found = heap_->find(block, 1);
+  if (!found || found->address != block || spare_.has(block)) {
+    end_process("free or realloc of memory that malloc did not return, or that is free already");
+  }
+  return found->bytes;
+}
+
+void* Blocks::allocate(size_t bytes, bool zeroed) try {
+  if (!is_large(bytes)) return nullptr;
+  const KeptErrno kept;
+  const std::scoped_lock lock(mutex_);
+  if (!has_heap() || bytes > heap_->bytes()) return nullptr;
+  if (const auto spare = spare_.take(bytes)) {
+    return zeroed ? std::memset(spare->address, 0, bytes) : spare->address;
+  }
+  auto memory = heap_->allocate(bytes);
+  if (!memory) {
+    drop_spare(true);
+    memory = heap_->allocate(bytes);
+  }
+  return memory ? *memory : nullptr;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+size_t Blocks::bytes_of(void* block) {
+  const std::scoped_lock lock(mutex_);
+  return locked_bytes_of(block);
+}
+
+bool Blocks::grow(void* block, size_t bytes) {
+  const KeptErrno kept;
+  const std::scoped_lock lock(mutex_);
+  static_cast<void>(locked_bytes_of(block));
+  return state_ == State::kOwn && heap_->grow(block, bytes);
+}
+
+void Blocks::free(void* block) try {
+  const KeptErrno kept;
+  const std::scoped_lock lock(mutex_);
+  const size_t bytes = locked_bytes_of(block);
+  if (state_ == State::kCopy) {
+    // Its place stays taken: there are no new blocks.
+    madvise(block, bytes, MADV_DONTNEED);
+  } else if (bytes > SpareBlocks::kMostBytes) {
+    static_cast<void>(heap_->free(block));
+  } else {
+    spare_.add({static_cast<std::byte*>(block), bytes});
+    drop_spare(false);
+  }
+} catch (const std::bad_alloc&) {
+  // Its pages are free; its addresses are lost.
+}
+
+const LentHeap* Blocks::lend() {
+  if (!is_large(kNever - 1)) return nullptr;
+  const std::scoped_lock lock(mutex_);
+  struct stat file {};
+  if (!has_heap() || fstat(heap_->fd(), &file) != 0 || file.st_ino != file_number_) return nullptr;
+  return &lent_;
+}
+
+void* Blocks::lend_allocate(size_t bytes) try {
+  const std::scoped_lock lock(blocks.mutex_);
+  auto memory = blocks.heap_->allocate(bytes);
+  return memory ? *memory : nullptr;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+bool Blocks::lend_free(void* pointer) {
+  const std::scoped_lock lock(blocks.mutex_);
+  return !blocks.spare_.has(pointer) && blocks.heap_->free(pointer).is_ok();
+}
+
+bool Blocks::lend_find(const void* pointer, size_t bytes, void** start, size_t* length, uint64_t* number) {
+  const std::scoped_lock lock(blocks.mutex_);
+  const auto found = blocks.heap_->find(pointer, bytes);
+  if (!found) return false;
+  *start = found->address;
+  *length = found->bytes;
+  *number = found->number;
+  return true;
+}
+
+uint64_t Blocks::lend_free_count() {
+  const std::scoped_lock lock(blocks.mutex_);
+  return blocks.heap_->free_count();
+}
+
+extern "C" __attribute__((visibility("default"))) const LentHeap* tutti_lend_heap() {
+  return blocks.lend();
+}
+
+}  // namespace tutti::preload
