@@ -62,7 +62,7 @@ def parse_arguments(argv):
     parser.add_argument("--transport", choices=sorted(jobs.LAUNCHES), default="shm")
     parser.add_argument("--memory", choices=["malloc", "library", "preloaded"], default="malloc",
                         help="library: the library's own allocator (symmetric heap, MPI_Alloc_mem); preloaded: malloc, "
-                             "tutti's ranks with libtutti_malloc.so")
+                             "behind libtutti_malloc.so and Intel MPI's own heap")
     parser.add_argument("--hot", action="store_true", help="the same buffers every call: caches make this faster")
     parser.add_argument("--rounds", type=int, help="turns of every library per cell (default 3, quick 1)")
     parser.add_argument("--realtime", action="store_true",
@@ -85,7 +85,9 @@ def parse_arguments(argv):
     if options.memory == "preloaded":
         if options.transport != "shm":
             parser.error("--memory preloaded is for --transport shm")
-        options.launches[0] = jobs.tutti_preloaded(options.drivers)
+        preloaded = {launch.name: launch for launch in (jobs.tutti_preloaded(options.drivers),
+                                                        jobs.intel_preloaded(options.drivers))}
+        options.launches = [preloaded.get(launch.name, launch) for launch in options.launches]
     if options.before:
         options.launches.append(jobs.tutti_of(options.before, options.transport))
         options.libraries = options.libraries or ["tutti", "before"]
