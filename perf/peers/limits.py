@@ -182,7 +182,7 @@ def sockets_and_ratios(options, log, progress):
             for name, (job, verb, words) in requests.items():
                 series[name].append(_ask(job, log, verb, **words))
     finally:
-        for job in (floor, tutti, preloaded):
+        for job in (floor, tutti):
             if job:
                 job.close()
     facts = {name: _median(values) for name, values in series.items()}

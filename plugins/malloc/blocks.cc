@@ -30,7 +30,8 @@ class KeptErrno {
   const int value_ = errno;
 };
 
-/// A variable's number of bytes. Nothing: it is not set. What is no number is told, and means `otherwise`.
+/// Reads a number of bytes. Returns nothing if the variable is not set. Reports an invalid number, and
+/// returns `otherwise`.
 std::optional<size_t> read_bytes(const char* name, size_t otherwise) {
   const char* const text = getenv(name);
   if (text == nullptr || *text == 0) return std::nullopt;
@@ -39,7 +40,7 @@ std::optional<size_t> read_bytes(const char* name, size_t otherwise) {
     const bool is_digit = *at >= '0' && *at <= '9';
     if (!is_digit || __builtin_mul_overflow(bytes, 10, &bytes) ||
         __builtin_add_overflow(bytes, static_cast<size_t>(*at - '0'), &bytes)) {
-      say("TUTTI_MALLOC_BYTES and TUTTI_HEAP_BYTES must be numbers of bytes; no memory is shared");
+      say("TUTTI_MALLOC_BYTES and TUTTI_HEAP_BYTES must be numbers of bytes. No memory is shared");
       return otherwise;
     }
   }
@@ -111,14 +112,16 @@ bool Blocks::has_heap() {
 
 void Blocks::make_heap() {
   state_ = State::kNone;
-  static_cast<void>(next_malloc());  // sets the handlers of fork()
+  if (sysconf(_SC_PAGESIZE) != long{kBlockAlignment}) return;  // the heap counts pages of 4 KiB
+  static_cast<void>(next_malloc());                            // registers the fork handlers
   const auto wanted = read_bytes("TUTTI_HEAP_BYTES", kNever);
   if (wanted == kNever || !has_fork_handlers_.load(std::memory_order_acquire)) return;
   auto heap = wanted.value_or(0) == 0 ? SymmetricHeap::create_default() : SymmetricHeap::create(*wanted);
   struct stat file {};
   if (!heap || fstat((*heap)->fd(), &file) != 0) return;
   heap_ = *heap;
-  file_number_ = file.st_ino;
+  device_ = file.st_dev;
+  inode_ = file.st_ino;
   // At once, or each allocation would split the mapping.
   madvise(heap_->base(), heap_->bytes(), MADV_HUGEPAGE);
   lent_ = {.version = LentHeap::kVersion,
@@ -132,6 +135,11 @@ void Blocks::make_heap() {
   bytes_.store(heap_->bytes(), std::memory_order_relaxed);
   base_.store(heap_->base(), std::memory_order_release);
   state_ = State::kOwn;
+}
+
+bool Blocks::has_file() const {
+  struct stat file {};
+  return fstat(heap_->fd(), &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
 }
 
 void Blocks::drop_spare(bool all) {
@@ -153,9 +161,10 @@ size_t Blocks::locked_bytes_of(const void* block) const {
 void* Blocks::allocate(size_t bytes, bool zeroed) try {
   if (!is_large(bytes)) return nullptr;
   const KeptErrno kept;
-  const std::scoped_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!has_heap() || bytes > heap_->bytes()) return nullptr;
   if (const auto spare = spare_.take(bytes)) {
+    lock.unlock();
     return zeroed ? std::memset(spare->address, 0, bytes) : spare->address;
   }
   auto memory = heap_->allocate(bytes);
@@ -173,11 +182,13 @@ size_t Blocks::bytes_of(void* block) {
   return locked_bytes_of(block);
 }
 
-bool Blocks::grow(void* block, size_t bytes) {
+bool Blocks::grow(void* block, size_t bytes) try {
   const KeptErrno kept;
   const std::scoped_lock lock(mutex_);
   static_cast<void>(locked_bytes_of(block));
   return state_ == State::kOwn && heap_->grow(block, bytes);
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 void Blocks::free(void* block) try {
@@ -194,15 +205,15 @@ void Blocks::free(void* block) try {
     drop_spare(false);
   }
 } catch (const std::bad_alloc&) {
-  // Its pages are free; its addresses are lost.
+  // The heap's table has no room: the pages are returned, but the addresses stay unused.
 }
 
-const LentHeap* Blocks::lend() {
+const LentHeap* Blocks::lend() try {
   if (!is_large(kNever - 1)) return nullptr;
   const std::scoped_lock lock(mutex_);
-  struct stat file {};
-  if (!has_heap() || fstat(heap_->fd(), &file) != 0 || file.st_ino != file_number_) return nullptr;
-  return &lent_;
+  return has_heap() && has_file() ? &lent_ : nullptr;
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 void* Blocks::lend_allocate(size_t bytes) try {
@@ -213,9 +224,11 @@ void* Blocks::lend_allocate(size_t bytes) try {
   return nullptr;
 }
 
-bool Blocks::lend_free(void* pointer) {
+bool Blocks::lend_free(void* pointer) try {
   const std::scoped_lock lock(blocks.mutex_);
   return !blocks.spare_.has(pointer) && blocks.heap_->free(pointer).is_ok();
+} catch (const std::bad_alloc&) {
+  return true;  // as in free()
 }
 
 bool Blocks::lend_find(const void* pointer, size_t bytes, void** start, size_t* length, uint64_t* number) {
@@ -229,7 +242,6 @@ bool Blocks::lend_find(const void* pointer, size_t bytes, void** start, size_t* 
 }
 
 uint64_t Blocks::lend_free_count() {
-  const std::scoped_lock lock(blocks.mutex_);
   return blocks.heap_->free_count();
 }
 

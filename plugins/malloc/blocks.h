@@ -1,9 +1,12 @@
 // Blocks: large memory of malloc, in a symmetric heap, so that ranks of this host read and write it without a
-// copy. One object for the process; malloc is called before constructors run, so it needs none.
+// copy. There is one object per process. It has a constant initializer, because malloc is called before
+// constructors run.
 //
 // A freed block waits for the next one of its size, so that a loop does not take its pages anew each time.
 // Thread-safe. Nothing here throws or changes errno.
 #pragma once
+
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -55,14 +58,14 @@ class Blocks {
   /// Null: the next allocator serves this size. `zeroed` as for calloc.
   void* allocate(size_t bytes, bool zeroed);
   /// Whether a block lies, or has lain, here. Takes no lock.
-  bool hold(const void* pointer) const {
+  bool holds(const void* pointer) const {
     const std::byte* const base = base_.load(std::memory_order_acquire);
     return base != nullptr && static_cast<size_t>(static_cast<const std::byte*>(pointer) - base) <
                                   bytes_.load(std::memory_order_relaxed);
   }
   // The process ends with a message if no block begins at `block`.
   size_t bytes_of(void* block);
-  /// Makes a block longer where it lies. False: it cannot.
+  /// Makes a block longer in place. False: there is no room behind it.
   bool grow(void* block, size_t bytes);
   void free(void* block);
   /// Null: this process has no blocks. Makes the heap if need be.
@@ -86,10 +89,11 @@ class Blocks {
   bool is_large(size_t bytes);
   bool has_heap();
   void make_heap();
+  bool has_file() const;
   void drop_spare(bool all);
   size_t locked_bytes_of(const void* block) const;
   void copy_for_child();
-  void copy_block(const SymmetricHeap::Allocation& block, bool has_file) const;
+  void copy_block(const SymmetricHeap::Allocation& block, bool reads_file) const;
 
   static void* lend_allocate(size_t bytes);
   static bool lend_free(void* pointer);
@@ -100,7 +104,8 @@ class Blocks {
   // Guarded by mutex_.
   State state_ = State::kNotYet;
   SymmetricHeap* heap_ = nullptr;
-  uint64_t file_number_ = 0;  ///< of the heap's file: a program may have closed the descriptor
+  dev_t device_ = 0;  ///< of the heap's file: a program may have closed the descriptor
+  ino_t inode_ = 0;
   SpareBlocks spare_;
   LentHeap lent_{};
   std::array<int, 2> pipe_{-1, -1};  ///< during a fork

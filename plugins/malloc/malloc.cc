@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -30,10 +31,10 @@ void* block_of(size_t bytes, size_t alignment = 1, bool zeroed = false) {
   return alignment <= kBlockAlignment ? blocks.allocate(bytes, zeroed) : nullptr;
 }
 
-/// Into other memory, which is a block or not as its size says. A block that grows gets a quarter more: it
-/// may grow on.
+/// Moves a block to new memory. A block that grows gets a quarter more, because it may grow again.
 void* move_block(void* pointer, size_t old_bytes, size_t bytes) {
-  void* memory = bytes > old_bytes ? block_of(bytes + bytes / 4) : nullptr;
+  const bool may_grow_on = bytes > old_bytes && bytes <= SIZE_MAX / 2;
+  void* memory = may_grow_on ? block_of(bytes + bytes / 4) : nullptr;
   if (memory == nullptr) memory = malloc(bytes);
   if (memory == nullptr) return nullptr;
   std::memcpy(memory, pointer, std::min(old_bytes, bytes));
@@ -49,7 +50,7 @@ TUTTI_REPLACES void* malloc(size_t bytes) noexcept {
 }
 
 TUTTI_REPLACES void free(void* pointer) noexcept {
-  if (blocks.hold(pointer)) return blocks.free(pointer);
+  if (blocks.holds(pointer)) return blocks.free(pointer);
   next_malloc().free(pointer);
 }
 
@@ -61,7 +62,7 @@ TUTTI_REPLACES void* calloc(size_t count, size_t bytes) noexcept {
 
 TUTTI_REPLACES void* realloc(void* pointer, size_t bytes) noexcept {
   if (pointer == nullptr) return malloc(bytes);
-  if (blocks.hold(pointer)) {
+  if (blocks.holds(pointer)) {
     if (bytes == 0) {
       blocks.free(pointer);
       return nullptr;
@@ -110,10 +111,10 @@ TUTTI_REPLACES void* pvalloc(size_t bytes) noexcept {
 }
 
 TUTTI_REPLACES size_t malloc_usable_size(void* pointer) noexcept {
-  return blocks.hold(pointer) ? blocks.bytes_of(pointer) : next_malloc().malloc_usable_size(pointer);
+  return blocks.holds(pointer) ? blocks.bytes_of(pointer) : next_malloc().malloc_usable_size(pointer);
 }
 
-// glibc gained these with C23; its own know its own memory only.
+// Of C23. glibc's own versions know only glibc's memory.
 TUTTI_REPLACES void free_sized(void* pointer, size_t) noexcept {
   free(pointer);
 }

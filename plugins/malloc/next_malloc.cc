@@ -92,7 +92,7 @@ constinit NextMalloc after_look{};
 template <class Function>
 void look_up_one(Function*& function, const char* name) {
   function = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-  if (function == nullptr) end_process("there is no allocator behind it; use it by LD_PRELOAD");
+  if (function == nullptr) end_process("there is no other malloc: load it with LD_PRELOAD");
 }
 
 void look_up() {

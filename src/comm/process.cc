@@ -50,7 +50,7 @@ topology::MachineSource machine_source(const Config& config, const topology::Fil
           }};
 }
 
-/// Of a preloaded libtutti_malloc.so; null without one.
+/// The heap of a preloaded libtutti_malloc.so; null without one.
 const LentHeap* find_lent_heap() {
   auto* const lend = reinterpret_cast<LendHeap*>(dlsym(RTLD_DEFAULT, kLendHeapName));
   const LentHeap* const lent = lend == nullptr ? nullptr : lend();

@@ -19,7 +19,8 @@ constexpr uint32_t kTurnsPerYield = 8;
 // process's CPU time.
 constexpr uint64_t kAwakeNs = 2'000'000;
 constexpr uint64_t kShortestSleepNs = 20'000;
-// From this many ranks a core on, sleeps grow. 14 ranks that sleep 5 ms take 1 to 10 % of a core.
+// From this many ranks a core on, sleeps grow. 14 ranks that sleep 5 ms wake about as often as 8 that sleep 3
+// ms, which took 1 to 10 % of a core.
 constexpr uint64_t kRanksPerCore = 14;
 constexpr uint64_t kLongestSleepOfManyNs = 250'000'000;
 // Sleeps are far shorter. A longer gap between two looks at the clock means that the process was stopped.

@@ -100,7 +100,7 @@ TEST(WaiterModeTest, OnlyASpinningWaiterLetsAnOperationPollManyTimes) {
 // second.
 TEST(WaiterModeTest, SleepsGrowWithTheRanksOnACore) {
   EXPECT_EQ(Waiter::longest_sleep_ns(2, 2), Waiter::kLongestSleepNs);
-  EXPECT_EQ(Waiter::longest_sleep_ns(16, 2), Waiter::kLongestSleepNs);
+  EXPECT_EQ(Waiter::longest_sleep_ns(28, 2), Waiter::kLongestSleepNs);
   EXPECT_EQ(Waiter::longest_sleep_ns(560, 2), 20 * Waiter::kLongestSleepNs);
   EXPECT_EQ(Waiter::longest_sleep_ns(4096, 1), 250'000'000u);
   EXPECT_EQ(Waiter::longest_sleep_ns(4096, 0), 250'000'000u);

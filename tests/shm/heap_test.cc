@@ -84,7 +84,7 @@ TEST_F(HeapTest, AnAllocationGrowsIntoTheHoleBehindIt) {
   EXPECT_EQ(heap_->find(first, 2 * kPage)->bytes, 2 * kPage);
   EXPECT_EQ(take(*heap_, kPage), first + 2 * kPage) << "what is left of the hole";
   EXPECT_FALSE(heap_->grow(first + kPage, kPage)) << "no allocation";
-  EXPECT_TRUE(heap_->grow(third, kPage)) << "it is as long";
+  EXPECT_TRUE(heap_->grow(first, kPage)) << "it is longer already, with another one behind it";
   EXPECT_FALSE(heap_->grow(third, SIZE_MAX));
 }
 
@@ -95,8 +95,10 @@ TEST(HeapSizeTest, AHeapThatCannotBeIsRefused) {
   const rlimit limit{1u << 20, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto heap = SymmetricHeap::create(kHeapBytes);
+  const auto shortest = SymmetricHeap::create_default();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   ASSERT_FALSE(heap);
+  EXPECT_FALSE(shortest);
   EXPECT_NE(heap.status().text().find("ulimit -f"), std::string_view::npos) << heap.status().text();
 }
 

@@ -33,7 +33,8 @@ size_t addresses_left() {
   return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
 }
 
-/// Of a file; SIZE_MAX without a limit. A longer one would end the process by a signal.
+/// The longest file that this process may make; SIZE_MAX without a limit. To make a longer one raises
+/// SIGXFSZ.
 size_t most_file_bytes() {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
@@ -59,13 +60,12 @@ size_t SymmetricHeap::default_bytes(size_t physical, size_t addresses, size_t co
 }
 
 Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
-  if (bytes > kMostBytes || round_up(bytes, kHugeBytes) > most_file_bytes()) {
-    return name_setting({Code::kOutOfMemory, format("a heap of %zu bytes exceeds %s", bytes,
-                                                    bytes > kMostBytes ? "2^46 bytes"
-                                                                       : "the limit of file sizes "
-                                                                         "(ulimit -f, RLIMIT_FSIZE)")});
+  const size_t wanted = bytes > kMostBytes ? bytes : round_up(std::max<size_t>(bytes, 1), kHugeBytes);
+  if (wanted > std::min(kMostBytes, most_file_bytes())) {
+    const char* const limit = bytes > kMostBytes ? "2^46 bytes" : "the limit of file sizes (ulimit -f)";
+    return name_setting({Code::kOutOfMemory, format("a heap of %zu bytes exceeds %s", wanted, limit)});
   }
-  bytes = round_up(std::max<size_t>(bytes, 1), kHugeBytes);
+  bytes = wanted;
   auto sparse = create_sparse_memory("tutti-heap");
   TUTTI_TRY(sparse.status());
   const Status sized = resize_memory(sparse->file, bytes);
@@ -204,7 +204,9 @@ Status SymmetricHeap::free(void* pointer) {
   used_count_.store(used_.size(), std::memory_order_relaxed);
   free_count_.fetch_add(1, std::memory_order_release);
   // Returns the pages to the system. The next touch finds zeros. The system refuses this for locked pages.
-  if (madvise(pointer, bytes, MADV_REMOVE) != 0) std::memset(pointer, 0, bytes);
+  bool is_zero = madvise(pointer, bytes, MADV_REMOVE) == 0;
+  if (!is_zero && munlock(pointer, bytes) == 0) is_zero = madvise(pointer, bytes, MADV_REMOVE) == 0;
+  if (!is_zero) std::memset(pointer, 0, bytes);
   auto next = free_.lower_bound(offset);
   std::map<size_t, size_t>::node_type hole;
   if (next != free_.end() && next->first == offset + bytes) {
@@ -229,8 +231,9 @@ bool SymmetricHeap::grow(void* pointer, size_t bytes) {
   const auto found = used_.find(static_cast<size_t>(static_cast<std::byte*>(pointer) - base_));
   if (found == used_.end() || bytes > bytes_) return false;
   const size_t end = found->first + found->second.bytes;
-  const size_t wanted =
-      round_up(bytes, kPageBytes) - std::min(found->second.bytes, round_up(bytes, kPageBytes));
+  const size_t length = round_up(bytes, kPageBytes);
+  if (length <= found->second.bytes) return true;
+  const size_t wanted = length - found->second.bytes;
   const auto hole = free_.find(end);
   if (hole == free_.end() || hole->second < wanted) return false;
   if (is_limited_ && !take_pages(file_, end, wanted)) return false;

@@ -45,7 +45,7 @@ class SymmetricHeap {
   Result<void*> allocate(size_t bytes);
   /// Errors: kInvalidArgument if `pointer` is not the start of a live allocation.
   Status free(void* pointer);
-  /// Makes a live allocation longer where it lies. False: it has other memory behind it.
+  /// Makes a live allocation longer in place. False: other memory lies behind it, or there are no pages.
   bool grow(void* pointer, size_t bytes);
   /// Calls visit(allocation) for each live allocation, by address. Allocates nothing.
   template <class Visit>

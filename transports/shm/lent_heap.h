@@ -1,7 +1,7 @@
 // LentHeap: how libtutti_malloc.so, once preloaded, lends its symmetric heap to the tutti of the same
 // process.
 //
-// Both may be of different builds: so these are C types, and the version says what they mean.
+// The two libraries may come from different builds. So the interface uses C types and has a version.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@ import sys
 
 
 def find(name, mark):
-    """The path of tutti's library `name`, which has `mark` in it; None if it is not there."""
+    """The path of tutti's library `name`, whose bytes contain `mark`; None if it is not there."""
     folders = [pathlib.Path(__file__).resolve().parent / "lib"]
     folders += [pathlib.Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     for folder in folders:
@@ -17,7 +17,8 @@ def find(name, mark):
 
 
 def run(module, path, missing, arguments):
-    """Turns this process into `arguments`, a script or a program, with `path` preloaded. Returns only failures."""
+    """Replaces this process by `arguments`, a script or a program, with `path` preloaded. Returns an exit status only if
+    that fails."""
     if not arguments:
         print(module.__doc__, file=sys.stderr)
         return 2

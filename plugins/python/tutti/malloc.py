@@ -1,7 +1,7 @@
 """`python -m tutti.malloc program.py ...`: runs a program whose large buffers ranks of the same host need not copy.
 
 libtutti_malloc.so is preloaded. In a tree without an installed wheel, LD_LIBRARY_PATH must name its folder.
-`python -m tutti.launch -n 4 python -m tutti.malloc program.py` starts four ranks so.
+To start four ranks: `python -m tutti.launch -n 4 python -m tutti.malloc program.py`.
 """
 
 import sys
