@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
+#include <memory_resource>
 #include <new>
 
 #include "next_malloc.h"
@@ -45,6 +45,24 @@ std::optional<size_t> read_bytes(const char* name, size_t otherwise) {
     }
   }
   return bytes;
+}
+
+/// Whole mappings.
+class Mappings : public std::pmr::memory_resource {
+  void* do_allocate(size_t bytes, size_t) override {
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return memory;
+  }
+  void do_deallocate(void* memory, size_t bytes, size_t) override { munmap(memory, bytes); }
+  bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
+};
+
+/// Memory of the heap's tables, which are used with the mutex: the next allocator's locks may be held by a
+/// thread that waits for the mutex in fork(). Never destroyed.
+std::pmr::memory_resource* table_memory() {
+  static auto* const mappings = new Mappings;
+  return new std::pmr::unsynchronized_pool_resource(mappings);
 }
 
 size_t read_least_bytes() {
@@ -116,7 +134,8 @@ void Blocks::make_heap() {
   static_cast<void>(next_malloc());                            // registers the fork handlers
   const auto wanted = read_bytes("TUTTI_HEAP_BYTES", kNever);
   if (wanted == kNever || !has_fork_handlers_.load(std::memory_order_acquire)) return;
-  auto heap = wanted.value_or(0) == 0 ? SymmetricHeap::create_default() : SymmetricHeap::create(*wanted);
+  auto heap = wanted.value_or(0) == 0 ? SymmetricHeap::create_default(table_memory())
+                                      : SymmetricHeap::create(*wanted, table_memory());
   struct stat file {};
   if (!heap || fstat((*heap)->fd(), &file) != 0) return;
   heap_ = *heap;
@@ -167,12 +186,10 @@ void* Blocks::allocate(size_t bytes, bool zeroed) try {
     lock.unlock();
     return zeroed ? std::memset(spare->address, 0, bytes) : spare->address;
   }
-  auto memory = heap_->allocate(bytes);
-  if (!memory) {
-    drop_spare(true);
-    memory = heap_->allocate(bytes);
-  }
-  return memory ? *memory : nullptr;
+  void* const memory = heap_->try_allocate(bytes);
+  if (memory != nullptr) return memory;
+  drop_spare(true);
+  return heap_->try_allocate(bytes);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
@@ -218,8 +235,7 @@ const LentHeap* Blocks::lend() try {
 
 void* Blocks::lend_allocate(size_t bytes) try {
   const std::scoped_lock lock(blocks.mutex_);
-  auto memory = blocks.heap_->allocate(bytes);
-  return memory ? *memory : nullptr;
+  return blocks.heap_->try_allocate(bytes);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }

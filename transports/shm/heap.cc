@@ -59,7 +59,7 @@ size_t SymmetricHeap::default_bytes(size_t physical, size_t addresses, size_t co
   return std::min(physical, std::min(addresses, kAddresses) / std::max(kFewestHeaps, 2 * cores));
 }
 
-Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
+Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes, std::pmr::memory_resource* memory) {
   const size_t wanted = bytes > kMostBytes ? bytes : round_up(std::max<size_t>(bytes, 1), kHugeBytes);
   if (wanted > std::min(kMostBytes, most_file_bytes())) {
     const char* const limit = bytes > kMostBytes ? "2^46 bytes" : "the limit of file sizes (ulimit -f)";
@@ -72,7 +72,7 @@ Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
   if (!sized) return name_setting(sized);
   auto mapping = map_memory(sparse->file, bytes);
   if (!mapping) return name_setting(mapping.status());
-  auto* heap = new SymmetricHeap;
+  auto* heap = new SymmetricHeap(memory);
   heap->file_ = std::move(sparse->file);
   // Programs and scripts use low numbers as they like.
   const int high = fcntl(heap->file_.get(), F_DUPFD_CLOEXEC, kHighDescriptor);
@@ -85,23 +85,23 @@ Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
   return heap;
 }
 
-Result<SymmetricHeap*> SymmetricHeap::create_default() {
+Result<SymmetricHeap*> SymmetricHeap::create_default(std::pmr::memory_resource* memory) {
   const size_t physical =
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   size_t bytes =
       default_bytes(physical, addresses_left(), static_cast<size_t>(sysconf(_SC_NPROCESSORS_CONF)));
   bytes = std::min(bytes, most_file_bytes() / kHugeBytes * kHugeBytes);
-  auto heap = create(bytes);
+  auto heap = create(bytes, memory);
   // A lack of address space must not stop programs that never use the heap.
   while (!heap && bytes > kLeastBytes) {
     bytes /= kShrink;
-    heap = create(bytes);
+    heap = create(bytes, memory);
   }
   return heap;
 }
 
 SymmetricHeap* SymmetricHeap::borrow(const LentHeap& lent) {
-  auto* heap = new SymmetricHeap;
+  auto* heap = new SymmetricHeap(std::pmr::get_default_resource());
   heap->lent_ = &lent;
   heap->base_ = static_cast<std::byte*>(lent.base);
   heap->bytes_ = lent.bytes;
@@ -114,10 +114,12 @@ size_t SymmetricHeap::rounded(size_t bytes) {
 }
 
 Result<void*> SymmetricHeap::allocate(size_t bytes) {
-  if (lent_) {
-    void* const memory = lent_->allocate(bytes);
-    return memory ? Result<void*>(memory) : out_of_memory(bytes);
-  }
+  void* const memory = try_allocate(bytes);
+  return memory ? Result<void*>(memory) : out_of_memory(bytes);
+}
+
+void* SymmetricHeap::try_allocate(size_t bytes) {
+  if (lent_) return lent_->allocate(bytes);
   const size_t unit = bytes >= kHugeBytes ? kHugeBytes : kPageBytes;
   const bool overflows = bytes > bytes_;
   const size_t wanted = overflows ? 0 : rounded(bytes);
@@ -126,7 +128,7 @@ Result<void*> SymmetricHeap::allocate(size_t bytes) {
     const size_t start = round_up(it->first, unit);
     const size_t end = it->first + it->second;
     if (start + wanted > end) continue;
-    if (is_limited_) TUTTI_TRY(take_pages(file_, start, wanted));
+    if (is_limited_ && !take_pages(file_, start, wanted)) return nullptr;
     std::byte* address = base_ + start;
     const size_t before = start - it->first;
     const size_t after = end - start - wanted;
@@ -149,9 +151,9 @@ Result<void*> SymmetricHeap::allocate(size_t bytes) {
     }
     used_count_.store(used_.size(), std::memory_order_relaxed);
     if (unit == kHugeBytes) madvise(address, wanted, MADV_HUGEPAGE);
-    return static_cast<void*>(address);
+    return address;
   }
-  return out_of_memory(bytes);
+  return nullptr;
 }
 
 Status SymmetricHeap::out_of_memory(size_t bytes) const {
@@ -161,6 +163,7 @@ Status SymmetricHeap::out_of_memory(size_t bytes) const {
                    "give %zu bytes of its %zu; TUTTI_HEAP_BYTES sets its size",
                    bytes, bytes_)};
   }
+  const std::scoped_lock lock(mutex_);
   size_t total = 0;
   for (const auto& [offset, length] : free_) total += length;
   return {Code::kOutOfMemory,
@@ -208,7 +211,7 @@ Status SymmetricHeap::free(void* pointer) {
   if (!is_zero && munlock(pointer, bytes) == 0) is_zero = madvise(pointer, bytes, MADV_REMOVE) == 0;
   if (!is_zero) std::memset(pointer, 0, bytes);
   auto next = free_.lower_bound(offset);
-  std::map<size_t, size_t>::node_type hole;
+  decltype(free_)::node_type hole;
   if (next != free_.end() && next->first == offset + bytes) {
     bytes += next->second;
     hole = free_.extract(next++);

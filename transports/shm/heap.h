@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 
@@ -29,9 +30,12 @@ class SymmetricHeap {
 
   /// Reserves address space. Pages are taken at the first touch. Errors: kSystemError, kOutOfMemory (also a
   /// limit of file sizes); the text of a heap that is too large names TUTTI_HEAP_BYTES.
-  static Result<SymmetricHeap*> create(size_t bytes);
+  /// `memory`: of the heap's tables.
+  static Result<SymmetricHeap*> create(size_t bytes,
+                                       std::pmr::memory_resource* memory = std::pmr::get_default_resource());
   /// As long as default_bytes() says, or shorter where address space is short. Errors: as create.
-  static Result<SymmetricHeap*> create_default();
+  static Result<SymmetricHeap*> create_default(
+      std::pmr::memory_resource* memory = std::pmr::get_default_resource());
   /// A heap that another library of this process owns: every call goes there. `lent` is never destroyed.
   static SymmetricHeap* borrow(const LentHeap& lent);
 
@@ -43,6 +47,8 @@ class SymmetricHeap {
   static size_t rounded(size_t bytes);
   /// Zeroed, aligned to 4,096 bytes. Errors: kOutOfMemory, with the bytes asked for and free.
   Result<void*> allocate(size_t bytes);
+  /// The same; null on failure. Takes memory for the heap's tables only.
+  void* try_allocate(size_t bytes);
   /// Errors: kInvalidArgument if `pointer` is not the start of a live allocation.
   Status free(void* pointer);
   /// Makes a live allocation longer in place. False: other memory lies behind it, or there are no pages.
@@ -70,7 +76,7 @@ class SymmetricHeap {
   int fd() const { return lent_ ? lent_->file : file_.get(); }
 
  private:
-  SymmetricHeap() = default;
+  explicit SymmetricHeap(std::pmr::memory_resource* memory) : free_(memory), used_(memory) {}
   Status out_of_memory(size_t bytes) const;
 
   const LentHeap* lent_ = nullptr;  ///< null: the heap is this object's own
@@ -80,8 +86,8 @@ class SymmetricHeap {
   bool is_limited_ = false;  ///< as in SparseFile
   Mapping mapping_;
   mutable std::mutex mutex_;
-  std::map<size_t, size_t> free_;      ///< offset -> bytes, no two adjacent
-  std::map<size_t, Allocation> used_;  ///< by offset
+  std::pmr::map<size_t, size_t> free_;      ///< offset -> bytes, no two adjacent
+  std::pmr::map<size_t, Allocation> used_;  ///< by offset
   uint64_t last_number_ = 0;
   std::atomic<uint64_t> free_count_ = 0;
   std::atomic<size_t> used_count_ = 0;
