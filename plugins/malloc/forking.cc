@@ -114,7 +114,7 @@ void Blocks::after_fork_in_child() {
 
 void Blocks::copy_for_child() {
   const bool reads_file = has_file();
-  // Only the blocks stay: what lies between them is the parent's. Its addresses stay taken, for hold().
+  // Only the blocks stay: what lies between them is the parent's. Its addresses stay taken, for holds().
   std::byte* end = heap_->base();
   bool has_blocks = false;
   heap_->for_each([&](const SymmetricHeap::Allocation& block) {
