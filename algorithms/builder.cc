@@ -82,6 +82,10 @@ uint64_t owned_bytes(const Request& request) {
   return request.block_bytes / (request.collective == Collective::kAllReduce ? request.rank_count : 1);
 }
 
+bool publish_to_each_other(const Request& request, const Facts& facts) {
+  return facts.can_publish && request.rank_count > 2;
+}
+
 uint32_t lanes_of(uint64_t chunk_bytes, const Facts& facts) {
   const uint64_t lanes = chunk_bytes / (kLaneSlots * std::max<uint64_t>(1, facts.slot_bytes));
   return floor_power(static_cast<uint32_t>(std::clamp<uint64_t>(lanes, 1, kPlanChannels)));

@@ -51,6 +51,10 @@ uint32_t window_of(uint32_t most, const Facts& facts);
 /// Bytes of the block that a rank owns where each rank completes one block: of an all_reduce, its share.
 uint64_t owned_bytes(const Request& request);
 
+/// Whether ranks that show all others something in the same call publish it. Two ranks use links: there each
+/// answers in the slots that it has just read, and a line crosses once (docs/measurements/carriage.md).
+bool publish_to_each_other(const Request& request, const Facts& facts);
+
 /// Number of lanes, a power of two, into which a plan cuts chunks of `chunk_bytes`. Each lane has its own
 /// channel, so one lane works inside the host while another waits for the network.
 uint32_t lanes_of(uint64_t chunk_bytes, const Facts& facts);

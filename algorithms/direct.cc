@@ -6,17 +6,17 @@
 namespace tutti::generators {
 namespace {
 
-/// One publication if ranks can publish, else links to all other ranks, starting with the next.
-std::vector<End> to_everybody(const Request& request, const Facts& facts, uint32_t rank) {
-  if (facts.can_publish) return {publish(Allow::kReference)};
+/// One publication, or links to all other ranks, starting with the next.
+std::vector<End> to_everybody(const Request& request, bool publishes, uint32_t rank) {
+  if (publishes) return {publish(Allow::kReference)};
   std::vector<End> sinks;
   for (uint32_t i = 1; i < request.rank_count; ++i)
     sinks.push_back(to((rank + i) % request.rank_count, Allow::kReference));
   return sinks;
 }
 
-End from_one(const Facts& facts, uint32_t peer) {
-  return facts.can_publish ? published_by(peer, Allow::kReference) : from(peer, Allow::kReference);
+End from_one(bool publishes, uint32_t peer) {
+  return publishes ? published_by(peer, Allow::kReference) : from(peer, Allow::kReference);
 }
 
 }  // namespace
@@ -59,10 +59,10 @@ Plan make_direct_broadcast(const Request& request, const Facts& facts, uint32_t 
   Builder builder(request, rank);
   const Chunks all{0, 1};
   if (rank != request.root) {
-    builder.step(all, {from_one(facts, request.root)}, {output(all)});
+    builder.step(all, {from_one(facts.can_publish, request.root)}, {output(all)});
     return builder.take();
   }
-  std::vector<End> sinks = to_everybody(request, facts, rank);
+  std::vector<End> sinks = to_everybody(request, facts.can_publish, rank);
   sinks.push_back(output(all));
   builder.spread(all, input(all), sinks);
   return builder.take();
@@ -78,12 +78,13 @@ Plan make_direct_broadcast(const Request& request, const Facts& facts, uint32_t 
 Plan make_direct_all_gather(const Request& request, const Facts& facts, uint32_t rank) {
   Builder builder(request, rank);
   const Chunks own{rank, 1};
-  std::vector<End> sinks = to_everybody(request, facts, rank);
+  const bool publishes = publish_to_each_other(request, facts);
+  std::vector<End> sinks = to_everybody(request, publishes, rank);
   sinks.insert(sinks.begin(), output(own));
   builder.spread(own, input({0, 1}), sinks);
   for (uint32_t i = 1; i < request.rank_count; ++i) {
     const uint32_t peer = (rank + i) % request.rank_count;
-    builder.step({peer, 1}, {from_one(facts, peer)}, {output({peer, 1})});
+    builder.step({peer, 1}, {from_one(publishes, peer)}, {output({peer, 1})});
   }
   return builder.take();
 }

@@ -22,7 +22,8 @@ Plan make_direct_one_shot(const Request& request, const Facts& facts, uint32_t r
   // In place the output overwrites the input while other ranks may still read the input. So in place the
   // message is copied.
   const Allow allow = request.in_place ? Allow::kCopy : Allow::kReference;
-  if (facts.can_publish) {
+  const bool publishes = publish_to_each_other(request, facts);
+  if (publishes) {
     builder.step(all, {input(all)}, {publish(allow)});
   } else {
     std::vector<End> peers;
@@ -31,7 +32,7 @@ Plan make_direct_one_shot(const Request& request, const Facts& facts, uint32_t r
   }
   const auto operand = [&](uint32_t from_rank) {
     if (from_rank == rank) return input(all);
-    return facts.can_publish ? published_by(from_rank, allow) : from(from_rank, allow);
+    return publishes ? published_by(from_rank, allow) : from(from_rank, allow);
   };
   builder.reduce_in_rank_order(all, operand, {output(all)});
   return builder.take();
