@@ -297,23 +297,30 @@ TEST(RunsTest, TheTableOfTrialsIsOfAllDistances) {
 }
 
 // Goal: algorithms of one plan are one program, so a choice among them costs nothing. Method: of two ranks,
-// ring and recursive doubling are one plan of all_gather; the table takes the one that was slower by chance.
+// ring, recursive doubling and direct are one plan of all_gather, but pairwise and bruck are two of
+// all_to_all; the table takes one that was slower by chance.
 TEST(CompareTest, EqualPlansAreOneCandidate) {
-  Samples samples;
-  for (const auto& [name, us] : {std::pair("ring", 12.0), {"recursive_doubling", 10.0}, {"direct", 30.0}}) {
-    for (int i = 0; i < 12; ++i) samples.add({Collective::kAllGather, 2, 1, name}, 1024, {us}, name);
-  }
   auto machine = Machine::load("", "2 cores");
   ASSERT_TRUE(machine) << machine.status().text();
-  const auto choices = [&](const std::string& name) {
-    auto kept = ChoiceTable::parse("all_gather 2 * any " + name);
+  using Times = std::vector<std::pair<std::string, double>>;
+  const auto choices = [&](Collective collective, const Times& times, const std::string& kept_row) {
+    Samples samples;
+    for (const auto& [name, us] : times) {
+      for (int i = 0; i < 12; ++i) samples.add({collective, 2, 1, name}, 1024, {us}, name);
+    }
+    auto kept = ChoiceTable::parse(kept_row);
     EXPECT_TRUE(kept) << kept.status().text();
     const auto text = compare(samples, *machine, {.kept = std::move(*kept)});
     EXPECT_TRUE(text) << text.status().text();
     return text ? text->substr(text->rfind("| all |")) : std::string();
   };
-  EXPECT_THAT(choices("ring"), HasSubstr(" 100 % | 1.00 |\n"));
-  EXPECT_THAT(choices("direct"), HasSubstr(" 0 % | 2.50 |\n"));
+  EXPECT_THAT(
+      choices(Collective::kAllGather, {{"ring", 12.0}, {"recursive_doubling", 10.0}, {"direct", 30.0}},
+              "all_gather 2 * any direct"),
+      HasSubstr(" 100 % | 1.00 |\n"));
+  EXPECT_THAT(
+      choices(Collective::kAllToAll, {{"pairwise", 10.0}, {"bruck", 25.0}}, "all_to_all 2 * any bruck"),
+      HasSubstr(" 0 % | 2.50 |\n"));
 }
 
 }  // namespace
