@@ -35,16 +35,16 @@ std::pair<std::byte*, RingShape> RankLinks::ring(uint32_t writer, uint32_t chann
 
 SendLink* RankLinks::send_link(uint32_t peer, uint32_t channel) {
   if (peers_[peer].is_remote) return &remote_->send_link(peer, channel);
-  auto& link = send_[uint64_t{channel} << 32 | peer];
-  if (link == nullptr) {
-    const auto [memory, shape] = ring(rank_, channel, peer);
-    link = std::make_unique<SendLink>(SendLink::at(memory, shape));
-    link->peer = peer;
-    link->same_process = peers_[peer].same_process;
-    link->may_stream = true;
-    link->passed = passed_slots(peer, channel);
-  }
-  return link.get();
+  const uint64_t key = uint64_t{channel} << 32 | peer;
+  if (const auto found = send_.find(key); found != send_.end()) return found->second.get();
+  // A link is kept when it is whole: memory may run out before, and the call may be made again.
+  const auto [memory, shape] = ring(rank_, channel, peer);
+  auto link = std::make_unique<SendLink>(SendLink::at(memory, shape));
+  link->peer = peer;
+  link->same_process = peers_[peer].same_process;
+  link->may_stream = true;
+  link->passed = passed_slots(peer, channel);
+  return send_.emplace(key, std::move(link)).first->second.get();
 }
 
 /// Of both links between this rank and `peer`; null if the ring of the lower rank has none.
@@ -52,24 +52,23 @@ PassedSlots* RankLinks::passed_slots(uint32_t peer, uint32_t channel) {
   if (peer == rank_) return nullptr;
   const auto [memory, shape] = ring(std::min(rank_, peer), channel, std::max(rank_, peer));
   if (shape.passed_slots == 0) return nullptr;
-  auto& made = passed_[uint64_t{channel} << 32 | peer];
-  if (made == nullptr)
-    made = std::make_unique<PassedSlots>(memory + shape.passed_offset(), shape.slot_bytes, shape.passed_slots,
-                                         rank_ < peer);
-  return made.get();
+  const uint64_t key = uint64_t{channel} << 32 | peer;
+  if (const auto found = passed_.find(key); found != passed_.end()) return found->second.get();
+  auto made = std::make_unique<PassedSlots>(memory + shape.passed_offset(), shape.slot_bytes,
+                                            shape.passed_slots, rank_ < peer);
+  return passed_.emplace(key, std::move(made)).first->second.get();
 }
 
 RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
   if (peers_[peer].is_remote) return &remote_->recv_link(peer, channel);
-  auto& link = recv_[uint64_t{channel} << 32 | peer];
-  if (link == nullptr) {
-    const auto [memory, shape] = ring(peer, channel, rank_);
-    link = open_recv(peer, RecvLink::at(memory, shape, 0));
-    link->passed = passed_slots(peer, channel);
-    if (channel == kMessageChannel && link->pull_pid != 0)
-      link->votes = message_votes_.emplace_back(std::make_unique<MessageVotes>()).get();
-  }
-  return link.get();
+  const uint64_t key = uint64_t{channel} << 32 | peer;
+  if (const auto found = recv_.find(key); found != recv_.end()) return found->second.get();
+  const auto [memory, shape] = ring(peer, channel, rank_);
+  auto link = open_recv(peer, RecvLink::at(memory, shape, 0));
+  link->passed = passed_slots(peer, channel);
+  if (channel == kMessageChannel && link->pull_pid != 0)
+    link->votes = message_votes_.emplace_back(std::make_unique<MessageVotes>()).get();
+  return recv_.emplace(key, std::move(link)).first->second.get();
 }
 
 /// Completes a reading end, and tells the writer whether this rank can pull.
@@ -102,12 +101,11 @@ SendLink* RankLinks::publish_link() {
 }
 
 RecvLink* RankLinks::published_by(uint32_t peer) {
-  auto& link = published_[peer];
-  if (link == nullptr) {
-    const Segment& theirs = *peers_[peer].segment;
-    link = open_recv(peer, RecvLink::at(theirs.publish_ring(stripe_), theirs.shape().publish_ring(), rank_));
-  }
-  return link.get();
+  if (const auto found = published_.find(peer); found != published_.end()) return found->second.get();
+  const Segment& theirs = *peers_[peer].segment;
+  auto link =
+      open_recv(peer, RecvLink::at(theirs.publish_ring(stripe_), theirs.shape().publish_ring(), rank_));
+  return published_.emplace(peer, std::move(link)).first->second.get();
 }
 
 std::optional<uint32_t> RankLinks::unread() const {
