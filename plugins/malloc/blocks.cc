@@ -61,8 +61,8 @@ class Mappings : public std::pmr::memory_resource {
 /// Memory of the heap's tables, which are used with the mutex: the next allocator's locks may be held by a
 /// thread that waits for the mutex in fork(). Never destroyed.
 std::pmr::memory_resource* table_memory() {
-  static auto* const mappings = new Mappings;
-  return new std::pmr::unsynchronized_pool_resource(mappings);
+  static auto* const kMappings = new Mappings;
+  return new std::pmr::unsynchronized_pool_resource(kMappings);
 }
 
 size_t read_least_bytes() {
