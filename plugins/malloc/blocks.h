@@ -92,6 +92,7 @@ class Blocks {
   bool has_file() const;
   void drop_spare(bool all);
   size_t locked_bytes_of(const void* block) const;
+  void end_fork(bool has_own);
   void copy_for_child();
   void copy_block(const SymmetricHeap::Allocation& block, bool reads_file) const;
 

@@ -91,18 +91,20 @@ void Blocks::after_fork_in_parent() {
       if (poll(&end, 1, kReportAfterMs) != 0) break;
       say("fork: the child is still copying; has it been stopped?");
     }
-    close_end(pipe_[kRead]);
-    pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
   }
-  const int cancellation = cancellation_;
-  mutex_.unlock();
-  pthread_setcancelstate(cancellation, nullptr);
+  end_fork(state_ == State::kOwn);
 }
 
 void Blocks::after_fork_in_child() {
   if (state_ != State::kCopy) least_bytes_.store(0, std::memory_order_relaxed);  // its settings may be others
-  if (state_ == State::kOwn) {
-    copy_for_child();
+  const bool has_own = state_ == State::kOwn;
+  if (has_own) copy_for_child();
+  end_fork(has_own);
+}
+
+/// Gives back what before_fork has taken. `has_own`: the process had blocks of its own then.
+void Blocks::end_fork(bool has_own) {
+  if (has_own) {
     close_end(pipe_[kRead]);
     close_end(pipe_[kWrite]);
     pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
