@@ -10,6 +10,7 @@
 
 #include "core/cache_hints.h"
 #include "core/clock.h"
+#include "core/relax.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {
@@ -172,6 +173,7 @@ Progress Operation::run_short_step(BoundStep& step, uint32_t polls) {
     const Progress slice = run_slice(step, &offsets_[step.first_end], 0, bytes, bytes);
     if (slice != Progress::kBlocked || poll >= polls) [[likely]]
       return slice;
+    relax();
   }
 }
 
@@ -182,6 +184,7 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
     if (!lane.piece_ready && is_block(step)) {
       for (uint32_t poll = 0; !next_block(lane, step);) {
         if (++poll >= polls) return progress;
+        relax();
       }
     } else if (!lane.piece_ready) {
       next_piece(lane, step);
@@ -204,6 +207,7 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
           return slice;
         }
         if (poll + 1 >= polls) return progress;
+        relax();
       }
       progress = Progress::kMoved;
       lane.done_bytes += bytes + std::exchange(beyond_bytes_, 0);

@@ -2,6 +2,7 @@
 // stores do not need the general slice of operation.cc, which costs 250 instructions.
 #include <cstring>
 
+#include "core/relax.h"
 #include "engine/operation.h"
 
 namespace tutti {
@@ -96,6 +97,7 @@ template <Carriage kCarriage>
   for (uint32_t poll = 1; poll <= polls; ++poll) {
     if (copies ? copy_plain<kCarriage>(step, sink_count) : reduce_plain<kCarriage>(step)) [[likely]]
       return true;
+    relax();
     if (poll % kPollsPerLook == 0 && has_another<kCarriage>(step)) return false;
   }
   return false;

@@ -48,7 +48,7 @@ class Waiter {
   uint64_t pause();
 
  private:
-  static constexpr uint32_t kSpinPolls = 256;
+  static constexpr uint32_t kSpinPolls = 80;
   static constexpr uint32_t kSpinNetworkPolls = 4;
 
   uint64_t pause_beside();
