@@ -61,10 +61,12 @@ struct BindOptions {
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   uint64_t least_slice_bytes = SliceLimits{}.least;
+  uint32_t fewest_slices = SliceLimits{}.fewest;
   uint32_t wide_slots = 0;  ///< SliceLimits::wide_slots
 
   SliceLimits slices() const {
-    return {.least = least_slice_bytes, .most = slot_bytes, .wide_slots = wide_slots};
+    return {
+        .least = least_slice_bytes, .most = slot_bytes, .fewest = fewest_slices, .wide_slots = wide_slots};
   }
 };
 

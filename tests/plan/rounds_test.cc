@@ -12,11 +12,17 @@ constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = kKiB * kKiB;
 constexpr SliceLimits kWide{.wide_slots = 32};
 
-TEST(RoundsTest, SlicesAreAQuarterOfAPieceUpToASlot) {
+TEST(RoundsTest, SlicesAreHalfOfAPieceUpToASlot) {
   EXPECT_EQ(slice_bytes_for(8 * kKiB, {}), 16 * kKiB);
-  EXPECT_EQ(slice_bytes_for(32 * kKiB, {}), 8 * kKiB);
-  EXPECT_EQ(slice_bytes_for(64 * kKiB, {}), 16 * kKiB);
+  EXPECT_EQ(slice_bytes_for(16 * kKiB, {}), 8 * kKiB);
+  EXPECT_EQ(slice_bytes_for(32 * kKiB, {}), 16 * kKiB);
   EXPECT_EQ(slice_bytes_for(128 * kMiB, {}), 16 * kKiB);
+}
+
+TEST(RoundsTest, SlicesAreAQuarterOfAPieceOnDevices) {
+  constexpr SliceLimits kDevice{.most = 64 * kKiB, .fewest = SliceLimits::kFewestOnDevices};
+  EXPECT_EQ(slice_bytes_for(32 * kKiB, kDevice), 8 * kKiB);
+  EXPECT_EQ(slice_bytes_for(128 * kKiB, kDevice), 32 * kKiB);
 }
 
 TEST(RoundsTest, LongPiecesHaveSlicesOfAWideSlot) {
