@@ -2,12 +2,30 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <iterator>
 
 #include "core/types.h"
 #include "engine/cut.h"
 #include "engine/operation.h"
 
 namespace tutti {
+namespace {
+
+bool is_sent(const End& sink) {
+  return sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish;
+}
+
+/// The step with its links before its memory: the order of sinks means nothing.
+Step links_first(const Step& step) {
+  Step ordered = step;
+  ordered.sinks.clear();
+  for (const bool sent : {true, false})
+    std::ranges::copy_if(step.sinks, std::back_inserter(ordered.sinks),
+                         [sent](const End& sink) { return is_sent(sink) == sent; });
+  return ordered;
+}
+
+}  // namespace
 std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geometry,
                                            const BindOptions& options, LinkTable& links) {
   std::unique_ptr<Operation> operation(new Operation);
@@ -75,8 +93,10 @@ bool Operation::is_copy_in_memory() const {
   return step.copies && step.sink_count == 1 && ends[0].recv == nullptr && ends[1].send == nullptr;
 }
 
-void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions& options, LinkTable& links) {
+void Operation::bind_step(const Plan& plan, const Step& planned, const BindOptions& options,
+                          LinkTable& links) {
   BoundStep bound;
+  const Step step = links_first(planned);
   bound.first_end = static_cast<uint32_t>(ends_.size());
   bound.source_count = static_cast<uint8_t>(step.sources.size());
   bound.sink_count = static_cast<uint8_t>(step.sinks.size());
@@ -87,6 +107,8 @@ void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions&
   offsets_.resize(ends_.size());
   const StepUse use = StepUse::of(plan, step, options.op);
   choose_kernel(plan, step, options, use, bound);
+  const auto link_count = static_cast<uint8_t>(std::ranges::count_if(step.sinks, is_sent));
+  if (bound.copies && link_count < bound.sink_count) bound.sent_first = link_count;
   if (options.direct_writes) find_exposed_buffers(direct_write_peers(plan, step, use), links, bound);
   bound.slice_bytes = slice_bytes_;
   steps_.push_back(bound);

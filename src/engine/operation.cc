@@ -321,6 +321,9 @@ bool Operation::next_step(BoundLane& lane) {
     if (step.exposed_count == 0 || !write_directly(step, bytes, began_ns))
       write_some(step, bytes, refers, began_ns);
   } else {
+    const bool sends_first = step.sent_first != 0 && bytes < kLeastCopiedTogether;
+    if (sends_first) [[unlikely]]
+      job.sink_count = step.sent_first;
     job.count = bytes >> step.element_shift;
     step.kernel(job);
     if (began_ns != 0) [[unlikely]]
@@ -330,6 +333,10 @@ bool Operation::next_step(BoundLane& lane) {
       if (ends[i].send != nullptr) ends[i].send->commit(signature, bytes);
     }
     if (bytes <= kMostClaimedBytes && bytes > kInlineBytes) claim_slots(step, bytes);
+    if (sends_first) [[unlikely]] {
+      copy_to_memory(step, static_cast<const std::byte*>(job.sources[0]), offsets, shift, bytes);
+      job.sink_count = step.sink_count;
+    }
   }
   for (uint32_t i = 0; i < source_count; ++i) {
     if (ends[i].recv != nullptr) release(step, *ends[i].recv, bytes);

@@ -174,6 +174,10 @@ class Operation {
   /// payloads gain nothing, and a writer that runs ahead would lose (docs/measurements/carriage.md).
   static constexpr uint64_t kMostDemotedBytes = 1024;
 
+  /// Shorter payloads are sent before the rank copies them to its own memory. Of longer ones all copies are
+  /// made at once (docs/measurements/carriage.md).
+  static constexpr uint64_t kLeastCopiedTogether = 4096;
+
   /// Longer messages gain nothing by `repeat`.
   static constexpr uint64_t kMostRepeatedBytes = 4096;
 
@@ -196,6 +200,7 @@ class Operation {
     bool merged = false;                ///< the chunks form one piece, at the ends' offsets
     bool send_empty = false;            ///< sends a message of no bytes too
     bool copies = false;                ///< one source and no arithmetic
+    uint8_t sent_first = 0;             ///< copies to links and then to memory: the links
     uint32_t trial_outputs = 0;         ///< sinks in the receive buffer whose stores ResultTrials choose
     StoreTrials::Length length{};       ///< of the current chunk or message
     uint64_t refer_bytes = UINT64_MAX;  ///< from this size on, slices may travel as references to `refer_end`
@@ -258,7 +263,7 @@ class Operation {
   };
 
   Operation() = default;
-  void bind_step(const Plan& plan, const Step& step, const BindOptions& options, LinkTable& links);
+  void bind_step(const Plan& plan, const Step& planned, const BindOptions& options, LinkTable& links);
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
   void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, const StepUse& use,
                      BoundStep& bound) const;
@@ -307,6 +312,8 @@ class Operation {
   bool pass_as(BoundStep& step, uint32_t sink_count, bool copies, uint32_t polls);
   template <Carriage kCarriage>
   bool copy_plain(const BoundStep& step, uint32_t sink_count) const;
+  void copy_to_memory(const BoundStep& step, const std::byte* source, const uint64_t* offsets, uint64_t shift,
+                      uint64_t bytes) const;
   template <Carriage kCarriage>
   bool reduce_plain(BoundStep& step) const;
   template <Carriage kCarriage>

@@ -19,6 +19,16 @@ template <Carriage kCarriage>
   if (kCarriage == Carriage::kSlot) claim_slots(step, bytes);
 }
 
+/// What the step has sent, to its sinks behind the links.
+void Operation::copy_to_memory(const BoundStep& step, const std::byte* source, const uint64_t* offsets,
+                               uint64_t shift, uint64_t bytes) const {
+  const BoundEnd* const sinks = &ends_[step.first_end + 1];
+  for (uint32_t i = step.sent_first; i < step.sink_count; ++i) {
+    std::byte* const target = bases_[sinks[i].base] + offsets[1 + i] + shift;
+    if (target != source) std::memcpy(target, source, bytes);
+  }
+}
+
 /// False: an end is not ready, or something has come that only run_slice can judge.
 template <Carriage kCarriage>
 [[gnu::always_inline]] inline bool Operation::copy_plain(const BoundStep& step, uint32_t sink_count) const {
@@ -34,12 +44,14 @@ template <Carriage kCarriage>
     if (ends[i].send != nullptr && !ends[i].send->can_write(bytes)) [[unlikely]]
       return false;
   }
-  for (uint32_t i = 1; i <= sink_count; ++i) {
+  const uint32_t written_first = step.sent_first != 0 ? step.sent_first : sink_count;
+  for (uint32_t i = 1; i <= written_first; ++i) {
     SendLink* const to = ends[i].send;
     std::byte* const target = to != nullptr ? to->place<kCarriage>(bytes) : bases_[ends[i].base] + offsets[i];
     if (target != source) std::memcpy(target, source, bytes);
   }
   send_plain<kCarriage>(step, sink_count);
+  if (step.sent_first != 0) copy_to_memory(step, source, offsets, 0, bytes);
   if (from != nullptr) from->release_plain();
   return true;
 }
