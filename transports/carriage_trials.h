@@ -29,15 +29,16 @@ constexpr uint64_t calls_through_slots(uint64_t ring_bytes, uint64_t call_bytes)
 
 /// Whether a trial pulls call `number`, of those of one size. No value: the call belongs to no trial. Trials
 /// are rare, because where slots are faster a pulled call takes up to three times as long: of 4 calls through
-/// slots they begin at calls 22, 70, 262, 1030, then every 2048 calls.
+/// slots they begin at calls 40, 136, 520, then every 2048 calls.
 constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slots) {
   constexpr uint64_t kGrowth = 4;
   constexpr uint64_t kPeriodPerCall = 512;
-  // Behind the trials of results, which begin with the calls 0, 8, 16, ... 256 and multiples of 512, and take
-  // up to 6 calls (engine/result_trials.h).
-  constexpr uint64_t kResultTrial = 6;
-  // Two rounds of the ring, or nearly, pay for first touches of pages.
-  const uint64_t first = std::bit_ceil(kResultTrial + through_slots + kPulledCalls);
+  // Behind the trials of results, which begin with the calls 0, 8, 32, 128 and multiples of 512, and take up
+  // to 8 calls (engine/result_trials.h).
+  constexpr uint64_t kResultTrial = 8;
+  // Two rounds of the ring pay for first touches of pages, and their trials of stores must be over.
+  constexpr uint64_t kRounds = 4;
+  const uint64_t first = std::bit_ceil(kResultTrial + kRounds * through_slots + kPulledCalls);
   if (number < kResultTrial + first) return std::nullopt;
   number -= kResultTrial;
   const uint64_t place = number - last_trial(number, first, kGrowth, kPeriodPerCall * through_slots);

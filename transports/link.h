@@ -57,6 +57,7 @@ struct SendLink {
   /// By Length. Apart, because a sum takes longer than a copy with any stores.
   std::array<WriterStores, StoreTrials::kLengths> of_copies{};
   std::array<WriterStores, StoreTrials::kLengths> of_sums{};
+  MessagesByLength messages;
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
@@ -117,7 +118,8 @@ struct SendLink {
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, StoresSet possible, uint64_t began_ns,
              uint64_t end_ns) {
     WriterStores& of = possible == kStoresOfSums ? of_sums[length] : of_copies[length];
-    of.trials.count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
+    of.trials.count(trial, {messages.place(next, length), slots_for(bytes, *this), length, bytes}, began_ns,
+                    end_ns);
   }
   /// A run of slices does not go on from the piece before.
   void end_run(StoreTrials::Length length) {
@@ -129,13 +131,14 @@ struct SendLink {
     bool is_timed = false;  ///< a trial, of these stores, that is to be timed
   };
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
-  NextStores next_stores(StoreTrials::Length length, uint64_t bytes, StoresSet possible) const {
+  NextStores next_stores(StoreTrials::Length length, uint64_t bytes, StoresSet possible) {
     if (!may_stream) return {};
+    const uint64_t number = messages.place(next, length);
     const uint64_t count = slots_for(bytes, *this);
-    const auto trial = StoreTrials::trial_of(next, count, length);
+    const auto trial = StoreTrials::trial_of(number, count, length);
     if (!trial || !possible.has(*trial))
       return {.stores = (possible == kStoresOfSums ? of_sums[length] : of_copies[length]).choice};
-    return {.stores = *trial, .is_timed = StoreTrials::is_second_round(next, count, length)};
+    return {.stores = *trial, .is_timed = StoreTrials::is_second_round(number, count, length)};
   }
   /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds none does: these
   /// touch the ring's pages and try each kind of stores, and first touches would decide.
@@ -286,8 +289,9 @@ struct RecvLink {
   uint64_t history = 0;                                     ///< of the receives on this link
   bool judges = false;                                      ///< the writer is another core, and may stream
   std::array<StoreTrials, StoreTrials::kLengths> trials{};  ///< by Length
-  MessageVotes* votes = nullptr;                            ///< null: messages are not pulled
-  PassedSlots* passed = nullptr;                            ///< not null: the writer's link has one, too
+  MessagesByLength messages;
+  MessageVotes* votes = nullptr;  ///< null: messages are not pulled
+  PassedSlots* passed = nullptr;  ///< not null: the writer's link has one, too
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -323,14 +327,16 @@ struct RecvLink {
 
   /// Which timed trial the next message is, if it has arrived in a slot. A sum can neither move
   /// strings nor interleave: there the trial counts what the sum took instead, at this end only.
-  std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) const {
-    return judges && flag::carriage(arrived_word) == Carriage::kSlot
-               ? StoreTrials::timed_trial_of(next, slots_for(flag::bytes(arrived_word), *this), length)
-               : std::nullopt;
+  std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) {
+    if (!judges) return std::nullopt;
+    const uint64_t number = messages.place(next, length);
+    if (flag::carriage(arrived_word) != Carriage::kSlot) return std::nullopt;
+    return StoreTrials::timed_trial_of(number, slots_for(flag::bytes(arrived_word), *this), length);
   }
   /// Counts the next message, a trial that has just been copied, and shows the writer the costs.
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {
-    trials[length].count(trial, {next, slots_for(bytes, *this), length, bytes}, began_ns, end_ns);
+    trials[length].count(trial, {messages.place(next, length), slots_for(bytes, *this), length, bytes},
+                         began_ns, end_ns);
     for (size_t kind = 0; kind < kStoresCount; ++kind)
       store_shared(credit->store_costs[length][kind], StoreTrials::shown(trials[length].costs()[kind]),
                    std::memory_order_relaxed);

@@ -42,8 +42,8 @@ class StoreTrials {
   /// Whether both ends time whole runs, waiting included, not the copies of single slices.
   static constexpr bool times_runs(Length length) { return length >= kLongPiece; }
 
-  /// What message `number` tries, in a ring of `slots`, a power of two. The kinds take turns in each place:
-  /// the first slice of a piece takes longer than the others.
+  /// What message `number` of its length tries, in a ring of `slots`, a power of two. The kinds take turns in
+  /// each place: the first slice of a piece takes longer than the others.
   static constexpr std::optional<Stores> trial_of(uint64_t number, uint64_t slots, Length length) {
     const uint64_t kinds = kinds_for(length);
     const uint64_t run = run_slices(slots, length);
@@ -99,7 +99,8 @@ class StoreTrials {
   }
   static constexpr uint32_t seen(uint16_t shown) { return shown * kShownUnit; }
 
-  /// A slice of a trial. `number`: of its message; `slots`: that such messages take in turns.
+  /// A slice of a trial. `number`: of its message among those of its length; `slots`: that such messages take
+  /// in turns.
   struct Slice {
     uint64_t number = 0;
     uint64_t slots = 0;
@@ -190,6 +191,22 @@ class StoreTrials {
   Costs costs_ = {};
   std::array<uint32_t, kStoresCount> weights_ = {};  ///< trials that costs_ are the means of
   Run run_;
+};
+
+/// The messages of a link by Length, each counted from its first one, so that its trials begin at once. Both
+/// ends count alike.
+class MessagesByLength {
+ public:
+  MessagesByLength() { first_.fill(UINT64_MAX); }
+  /// Which one of its length message `number` is.
+  uint64_t place(uint64_t number, StoreTrials::Length length) {
+    uint64_t& first = first_[length];
+    first = std::min(first, number);
+    return number - first;
+  }
+
+ private:
+  std::array<uint64_t, StoreTrials::kLengths> first_;
 };
 
 }  // namespace tutti

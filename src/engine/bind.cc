@@ -76,8 +76,9 @@ void Operation::prepare_result_trials(const BindOptions& options, bool copies) {
   streaming_bytes_ = options.streaming_bytes;
   if (options.string_moves) stores_of_copies_.add(Stores::kString);
   for (uint32_t i = 0; i < kSizeClasses; ++i)
-    result_trials_[i] =
-        ResultTrials((kLeastSizeClass << i) >= options.long_call_bytes, options.string_moves && copies);
+    result_trials_[i] = ResultTrials({.are_long = (kLeastSizeClass << i) >= options.long_call_bytes,
+                                      .copy = copies,
+                                      .have_string_moves = options.string_moves});
 }
 
 /// `bytes`: of the call, or of the longest message that is received.

@@ -366,7 +366,7 @@ bool Operation::next_step(BoundLane& lane) {
   step.job.interleaved_sinks = 0;
   bool is_trial = times_copies();
   for (uint32_t i = 0; i < step.sink_count; ++i) {
-    const SendLink* link = ends[step.source_count + i].send;
+    SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
     const auto next = link->next_stores(step.length, bytes, possible);
     if (next.stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
@@ -375,8 +375,9 @@ bool Operation::next_step(BoundLane& lane) {
     is_trial = is_trial || next.is_timed;
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
-    const RecvLink* link = ends[i].recv;
-    is_trial = is_trial || (link != nullptr && link->timed_trial(link->word(), step.length));
+    RecvLink* link = ends[i].recv;
+    const bool is_timed = link != nullptr && link->timed_trial(link->word(), step.length);
+    is_trial = is_trial || is_timed;
   }
   return is_trial ? now_ns() : 0;
 }
@@ -645,7 +646,7 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
 [[gnu::noinline]] void Operation::claim_slots(const BoundStep& step, uint64_t bytes) const {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   for (uint32_t i = 0; i < step.sink_count; ++i) {
-    const SendLink* link = sinks[i].send;
+    SendLink* link = sinks[i].send;
     if (link == nullptr || !link->may_stream || bytes > link->slot_bytes || !link->knows_room()) continue;
     if (link->passes(bytes)) continue;
     const bool chooses = bytes >= StoreTrials::kLeastBytes;

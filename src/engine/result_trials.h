@@ -2,9 +2,9 @@
 //
 // Ordinary stores to a buffer that is not cached read it first: past the caches is up to 1.7 times as fast.
 // Stores past the caches to a cached buffer throw it out: up to 2.5 times as slow. Only the caller knows
-// which it is. So now and then some calls write past the caches and some into them, and all copies of the
-// last of each are timed: after the others, the buffers and slots are where such calls leave them. Of the two
-// ways into the caches, each trial takes the other one. Figures: docs/measurements/carriage.md.
+// which it is. So now and then a trial writes a few calls in each way, and all copies of the last of each are
+// timed: after the others, the buffers and slots are where such calls leave them. Figures:
+// docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -19,23 +19,37 @@ namespace tutti {
 
 class ResultTrials {
  public:
+  struct Calls {
+    bool are_long = false;
+    bool copy = true;  ///< some result is copied, not summed up
+    bool have_string_moves = false;
+  };
+
   ResultTrials() = default;
-  /// Long calls write past the caches at first, and go into them for a smaller difference.
-  ResultTrials(bool is_long, bool tries_strings)
-      : streaming_(is_long), cached_(is_long ? kLongCached : kCached), tries_strings_(tries_strings) {}
+  /// Long calls write past the caches at first. These and sums go into them for a smaller difference.
+  explicit ResultTrials(const Calls& calls)
+      : streaming_(calls.are_long),
+        cached_(calls.are_long ? kLongCached
+                : calls.copy   ? kCached
+                               : kSumsCached),
+        first_trial_(calls.are_long ? kFirstTrial * kGrowth : kFirstTrial),
+        tries_strings_(calls.have_string_moves && calls.copy) {}
 
   /// Begins a call. How it writes its results.
   Stores begin() {
     finish_call();
-    const uint64_t place = calls_ - last_trial(calls_, kFirstTrial, kGrowth, kPeriod);
+    uint64_t place = calls_ - last_trial(calls_, first_trial_, kGrowth, kPeriod);
     if (place == 0) begin_trial();
     ++calls_;
-    const bool is_trial = place < trial_calls_;
-    is_timed_ = place == kCalls - 1 || place == trial_calls_ - 1;
-    // A trial begins as the calls before it, and then takes the other way.
-    streams_ = streaming_.wins() != (is_trial && place >= kCalls);
-    if (streams_) return Stores::kStreaming;
-    return is_trial ? tried_ : strings_.wins() ? Stores::kString : Stores::kOrdinary;
+    is_timed_ = false;
+    for (uint32_t i = 0; i < part_count_; ++i) {
+      if (place < parts_[i].calls) {
+        is_timed_ = place + 1 == parts_[i].calls;
+        return stores_ = parts_[i].stores;
+      }
+      place -= parts_[i].calls;
+    }
+    return stores_ = choice();
   }
   /// Whether the copies of this call are to be timed.
   bool is_timed() const { return is_timed_; }
@@ -46,85 +60,98 @@ class ResultTrials {
   }
 
  private:
-  /// Trials begin with the calls 0, 8, 16, 32 and so on, then every 512.
+  /// Trials begin with the calls 0, 8, 32, 128, then every 512. Of long calls, which are few, the one at 8 is
+  /// left out.
   static constexpr uint64_t kFirstTrial = 8;
-  static constexpr uint64_t kGrowth = 2;
+  static constexpr uint64_t kGrowth = 4;
   static constexpr uint64_t kPeriod = 512;
   /// A trial makes so many calls in each way.
   static constexpr uint64_t kCalls = 2;
-  /// A trial makes so many calls with ordinary stores if the calls before it wrote past the caches: the
-  /// second one finds only half of a buffer of 2 MiB in the caches, and after the third one two cached
-  /// buffers still seemed uncached (all_reduce of 256 KiB).
+  /// So many with ordinary stores if the calls before it wrote past the caches: the second one finds only
+  /// half of a buffer of 2 MiB in the caches, and after the third one two cached buffers still seemed
+  /// uncached (all_reduce of 256 KiB).
   static constexpr uint64_t kWarmingCalls = 4;
   /// What stores into the caches may take, in percent of the time past them: that their lines go to memory
   /// later is not in their time. Medians of calls up to 512 KiB: 33 to 80 % for cached buffers, 76 to 150 %
-  /// for others; string moves 43 to 60 %, 60 to 110 %. Calls of 2 MiB: 48 to 88 %, 109 to 172 %; string moves
-  /// 63 to 97 %, 108 to 151 %.
+  /// for others; string moves 43 to 62 %, 60 to 110 %, between far cores 49 to 65 %, 84 to 105 %. Calls of 2
+  /// MiB: 48 to 88 %, 109 to 172 %; string moves 63 to 97 %, 108 to 151 %.
   struct Percent {
     uint64_t ordinary, string;
   };
-  static constexpr Percent kCached = {80, 60};
+  static constexpr Percent kCached = {80, 65};
   static constexpr Percent kLongCached = {90, 85};
+  /// Sums, hot: near 50 to 75 %, far 70 to 88 %; rotated: near 84 to 156 %, far 82 to 101 %, where ordinary
+  /// stores are the faster ones up to 512 KiB.
+  static constexpr Percent kSumsCached = {90, 0};
   /// What string moves may take, in percent of ordinary stores.
   static constexpr uint64_t kStringPercent = 95;
   /// Trials before one do not count if their time past the caches was more than this percentage of that
   /// trial's: they were of first touches of pages, or lost their cores.
   static constexpr uint64_t kFallPercent = 150;
-  /// The time past the caches, in which the other times are kept: it varies from trial to trial as they do.
-  static constexpr uint64_t kUnit = 1000;
 
+  /// Calls of a trial that write in one way. The last one is timed.
+  struct Part {
+    Stores stores;
+    uint64_t calls;
+  };
+
+  Stores choice() const {
+    if (streaming_.wins()) return Stores::kStreaming;
+    return strings_.wins() ? Stores::kString : Stores::kOrdinary;
+  }
+
+  /// A trial begins as the calls before it. Only then does it throw the buffers out of the caches.
   void begin_trial() {
     costs_ = {};
-    const bool strings_turn = calls_ > 0 && tries_strings_ && tried_ == Stores::kOrdinary;
-    tried_ = strings_turn ? Stores::kString : Stores::kOrdinary;
-    const bool warms = streaming_.wins() && tried_ == Stores::kOrdinary;
-    trial_calls_ = kCalls + (warms ? kWarmingCalls : kCalls);
+    part_count_ = 0;
+    const Stores now = choice();
+    const bool streams = now == Stores::kStreaming;
+    if (streams) add_part(Stores::kStreaming, kCalls);
+    if (now == Stores::kString) add_part(Stores::kString, kCalls);
+    add_part(Stores::kOrdinary, streams ? kWarmingCalls : kCalls);
+    if (tries_strings_ && now != Stores::kString) add_part(Stores::kString, kCalls);
+    if (!streams) add_part(Stores::kStreaming, kCalls);
   }
+  void add_part(Stores stores, uint64_t calls) { parts_[part_count_++] = {stores, calls}; }
 
-  /// Counts a timed call. Behind the second one of a trial, votes.
+  /// Counts a timed call. Behind the last one of a trial, votes.
   void finish_call() {
     if (bytes_ == 0) return;
-    costs_[streams_ ? 1 : 0] = std::max<uint64_t>(took_ns_ * 1'000'000 / bytes_, 1);
+    cost(stores_) = std::max<uint64_t>(took_ns_ * 1'000'000 / bytes_, 1);
     bytes_ = took_ns_ = 0;
-    if (costs_[0] != 0 && costs_[1] != 0) finish_trial();
+    const auto is_known = [&](const Part& part) { return cost(part.stores) != 0; };
+    if (std::all_of(parts_.begin(), parts_.begin() + part_count_, is_known)) finish_trial();
   }
   void finish_trial() {
-    if (kFallPercent * costs_[1] < 100 * last_streaming_cost_) {
+    const uint64_t streaming = cost(Stores::kStreaming);
+    const uint64_t ordinary = cost(Stores::kOrdinary);
+    const uint64_t string = cost(Stores::kString);
+    if (kFallPercent * streaming < 100 * last_streaming_cost_) {
       streaming_.begin_anew();
       strings_.begin_anew();
-      ordinary_cost_ = string_cost_ = 0;
     }
-    last_streaming_cost_ = costs_[1];
-    const uint64_t cost = std::max<uint64_t>(costs_[0] * kUnit / costs_[1], 1);
+    last_streaming_cost_ = streaming;
+    const bool strings = tries_strings_ && string * 100 < kStringPercent * ordinary &&
+                         string * 100 < cached_.string * streaming;
+    if (tries_strings_) strings_.vote(strings);
+    streaming_.vote(!strings && ordinary * 100 >= cached_.ordinary * streaming);
     costs_ = {};
-    (tried_ == Stores::kString ? string_cost_ : ordinary_cost_) = cost;
-    const bool strings = string_cost_ != 0 && string_cost_ * 100 < kStringPercent * ordinary_cost_ &&
-                         string_cost_ * 100 < cached_.string * kUnit;
-    // A trial votes only for what it has measured.
-    if (tried_ == Stores::kString) {
-      if (ordinary_cost_ != 0) strings_.vote(strings);
-      if (strings) streaming_.vote(false);
-    } else if (ordinary_cost_ * 100 < cached_.ordinary * kUnit) {
-      streaming_.vote(false);
-    } else if (!strings) {
-      streaming_.vote(true);
-    }
   }
+  uint64_t& cost(Stores stores) { return costs_[static_cast<size_t>(stores)]; }
 
   uint64_t calls_ = 0;
-  uint64_t bytes_ = 0;                  ///< copied in the timed call
-  uint64_t took_ns_ = 0;                ///< by these copies
-  std::array<uint64_t, 2> costs_ = {};  ///< of this trial, femtoseconds a byte: into the caches, past them
-  uint64_t ordinary_cost_ = 0;          ///< of the last trial, in kUnit; 0: not tried
-  uint64_t string_cost_ = 0;            ///< of the last trial, in kUnit; 0: not tried
-  uint64_t last_streaming_cost_ = 0;    ///< of the last trial, femtoseconds a byte
-  uint64_t trial_calls_ = 0;            ///< of the last trial
+  uint64_t bytes_ = 0;                             ///< copied in the timed call
+  uint64_t took_ns_ = 0;                           ///< by these copies
+  std::array<uint64_t, kStoresCount> costs_ = {};  ///< of this trial, femtoseconds a byte; 0: not known
+  uint64_t last_streaming_cost_ = 0;               ///< of the last trial
+  std::array<Part, 3> parts_ = {};                 ///< of the last trial
+  uint32_t part_count_ = 0;
   TrialVotes streaming_;
   TrialVotes strings_;
   Percent cached_ = kCached;
-  Stores tried_ = Stores::kOrdinary;  ///< into the caches, in the last trial
+  uint64_t first_trial_ = kFirstTrial;  ///< behind the one that the calls begin with
+  Stores stores_ = Stores::kOrdinary;   ///< of this call
   bool tries_strings_ = false;
-  bool streams_ = false;  ///< this call
   bool is_timed_ = false;
 };
 

@@ -10,9 +10,9 @@ constexpr uint64_t kSlow = 500'000;
 constexpr uint64_t kFast = 400'000;
 constexpr uint64_t kThroughSlots = 8;
 /// The first trial is over.
-constexpr uint32_t kFirstTrial = 52;
+constexpr uint32_t kFirstTrial = 88;
 /// The second one, too.
-constexpr uint32_t kFirstCalls = 148;
+constexpr uint32_t kFirstCalls = 280;
 
 struct Times {
   uint64_t slots_ns = 0;
@@ -33,7 +33,7 @@ uint32_t run(CarriageTrials& trials, uint32_t count, const Times& times) {
 TEST(CarriageTrialsTest, BothAreTriedThenTheFasterOneIsKept) {
   CarriageTrials slots(kThroughSlots);
   EXPECT_EQ(run(slots, kFirstCalls, {kFast, kSlow}), 2 * kPulledCalls);
-  EXPECT_EQ(run(slots, 1000, {kFast, kSlow}), kPulledCalls) << "a trial at call 518";
+  EXPECT_EQ(run(slots, 1000, {kFast, kSlow}), kPulledCalls) << "a trial at call 1032";
 
   CarriageTrials pulling(kThroughSlots);
   run(pulling, kFirstCalls, {kSlow, kFast});
@@ -46,7 +46,7 @@ TEST(CarriageTrialsTest, OneTrialDecidesNothing) {
   EXPECT_EQ(run(trials, 2, {kSlow, kFast}), 0u);
   run(trials, kFirstCalls - kFirstTrial - 2, {kSlow, kFast});
   EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
-  run(trials, 600, {kFast, kSlow});  // with one trial
+  run(trials, 1000, {kFast, kSlow});  // with one trial
   EXPECT_EQ(run(trials, 10, {kFast, kSlow}), 10u);
 }
 
@@ -100,8 +100,8 @@ TEST(CarriageTrialsTest, TrialsStayRare) {
 TEST(CarriageTrialsTest, NoTrialFallsOnOneOfResults) {
   for (const uint64_t through_slots : {4, 8, 16, 32}) {
     for (uint64_t call = 0; call < 40'000; ++call) {
-      const uint64_t begin = last_trial(call, 8, 2, 512);  // as in ResultTrials
-      if (call >= begin + 6) continue;
+      const uint64_t begin = last_trial(call, 8, 4, 512);  // as in ResultTrials
+      if (call >= begin + 8) continue;
       EXPECT_FALSE(trial_pulls(call, through_slots).has_value()) << call << ", " << through_slots;
     }
   }
@@ -182,7 +182,7 @@ TEST(CarriageTrialsTest, TheWriterOfMessagesFollowsItsReader) {
   constexpr uint64_t kRing = 1u << 21;
   MessageCounts writer;
   MessageVotes reader;
-  constexpr uint64_t kFirstMessages = 148;  // until two trials are over
+  constexpr uint64_t kFirstMessages = 280;  // until two trials are over
   for (uint64_t message = 0; message < kFirstMessages; ++message) {
     const std::optional<bool> pulled = writer.begin(kBytes, kRing);
     EXPECT_EQ(reader.counts.begin(kBytes, kRing), pulled) << "both ends count alike";

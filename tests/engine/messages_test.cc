@@ -221,7 +221,7 @@ TEST_F(TwoRanksTest, ASendByReferenceIsDoneWhenTheReaderIsDoneWithIt) {
 class TwoProcessesTest : public TwoRanksTest {
  protected:
   /// The messages that the first trial of a class pulls.
-  static constexpr uint64_t kFirstPulled = 26;
+  static constexpr uint64_t kFirstPulled = 44;
   static bool is_pulled(uint64_t number) {
     return number >= kFirstPulled && number < kFirstPulled + kPulledCalls;
   }
