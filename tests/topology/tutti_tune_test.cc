@@ -317,10 +317,29 @@ TEST(CompareTest, EqualPlansAreOneCandidate) {
   EXPECT_THAT(
       choices(Collective::kAllGather, {{"ring", 12.0}, {"recursive_doubling", 10.0}, {"direct", 30.0}},
               "all_gather 2 * any direct"),
-      HasSubstr(" 100 % | 1.00 |\n"));
+      HasSubstr(" 100 % | 1.00 | 100 % | 1.00 |\n"));
   EXPECT_THAT(
       choices(Collective::kAllToAll, {{"pairwise", 10.0}, {"bruck", 25.0}}, "all_to_all 2 * any bruck"),
-      HasSubstr(" 0 % | 2.50 |\n"));
+      HasSubstr(" 0 % | 2.50 | 100 % | 1.00 |\n"));
+}
+
+// Goal: the last columns say what chance leaves to any choice. Method: two algorithms whose times change
+// places from start to start, by 10 %.
+TEST(CompareTest, AThirdOfTheSamplesChoosesToo) {
+  auto machine = Machine::load("", "2 cores");
+  ASSERT_TRUE(machine) << machine.status().text();
+  Samples samples;
+  const auto add = [&](const std::string& name, double us) {
+    samples.add({Collective::kAllToAll, 2, 1, name}, 1024, {us}, name);
+  };
+  for (int sample = 0; sample < 12; ++sample) {
+    const bool is_third_start = sample / 3 % 3 == 2;
+    add("pairwise", is_third_start ? 11.0 : 10.0);
+    add("bruck", is_third_start ? 10.0 : 11.0);
+  }
+  const auto text = compare(samples, *machine, {});
+  ASSERT_TRUE(text) << text.status().text();
+  EXPECT_THAT(text->substr(text->rfind("| all |")), HasSubstr(" | 67 % | 1.00 |\n"));
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ struct Score {
   Choices by_price = {};
   Choices by_table = {};
   Choices by_kept = {};
+  Choices by_samples = {};
 
   void add(const Score& other) {
     points += other.points;
@@ -49,6 +50,7 @@ struct Score {
     by_price.add(other.by_price);
     by_table.add(other.by_table);
     by_kept.add(other.by_kept);
+    by_samples.add(other.by_samples);
   }
 };
 
@@ -68,7 +70,8 @@ std::string columns(const Choices& choices) {
 std::string row(const std::string& name, const Score& score) {
   return format("| %s | %u | %.0f %% | %.2f |", name.c_str(), score.points, percent(score.near, score.points),
                 mean(score.log_ratio, score.points)) +
-         columns(score.by_price) + columns(score.by_table) + columns(score.by_kept) + "\n";
+         columns(score.by_price) + columns(score.by_table) + columns(score.by_kept) +
+         columns(score.by_samples) + "\n";
 }
 
 /// Samples of one size, each case's by themselves in the order of their measurement.
@@ -76,17 +79,21 @@ using Series = std::vector<std::vector<double>>;
 /// By algorithm.
 using Times = std::map<std::string, Series>;
 
-/// The middle of the samples of every second start of the processes, from the first or the second one on. Of
-/// one start: of every second sample.
-double half_us(const Series& series, size_t first) {
-  std::vector<double> half;
+/// Every `of`-th start of the processes, from start `first` on. Of one start: every `of`-th sample.
+struct Part {
+  size_t first;
+  size_t of;
+};
+
+double middle_us(const Series& series, const Part& part) {
+  std::vector<double> some;
   for (const std::vector<double>& samples : series) {
     const size_t in_a_row = samples.size() > kLeastSamples ? kLeastSamples : 1;
     for (size_t i = 0; i < samples.size(); ++i) {
-      if (samples.size() == 1 || i / in_a_row % 2 == first) half.push_back(samples[i]);
+      if (samples.size() == 1 || i / in_a_row % part.of == part.first) some.push_back(samples[i]);
     }
   }
-  return middle(std::move(half));
+  return middle(std::move(some));
 }
 
 double middle_us(const Series& series) {
@@ -95,17 +102,20 @@ double middle_us(const Series& series) {
   return middle(std::move(all));
 }
 
-/// How much longer the algorithm takes than the fastest one. One half of the samples says which is the
-/// fastest, and the other half how long it takes: the best of ten equal ones is the fastest by chance, and
+const std::string& fastest_of(const Times& times, const Part& part) {
+  const auto us = [&](const Times::value_type& one) { return middle_us(one.second, part); };
+  return std::ranges::min_element(times, {}, us)->first;
+}
+
+/// How much longer the algorithm takes than the fastest one. One part of the samples says which is the
+/// fastest, and the other one how long it takes: the best of ten equal ones is the fastest by chance, and
 /// where its pages lie stays the same for a whole start of the processes.
-double cost_of(const std::string& algorithm, const Times& times) {
-  double cost = 1;
-  for (const size_t half : {0, 1}) {
-    const auto us = [&](const Times::value_type& one) { return half_us(one.second, half); };
-    const auto fastest = std::ranges::min_element(times, {}, us);
-    cost *= half_us(times.at(algorithm), 1 - half) / half_us(fastest->second, 1 - half);
-  }
-  return std::sqrt(cost);
+double cost_of(const std::string& algorithm, const Times& times, const Part& one, const Part& other) {
+  const auto cost = [&](const Part& chooses, const Part& measures) {
+    return middle_us(times.at(algorithm), measures) /
+           middle_us(times.at(fastest_of(times, chooses)), measures);
+  };
+  return std::sqrt(cost(one, other) * cost(other, one));
 }
 
 /// What a rank does. Blocks that do not fit into one round of the slots are cut by the slots that the plan
@@ -172,8 +182,8 @@ class Comparison {
     }
     return lines_ +
            "| | points | within 25 % | predicted / measured | choice by price within 5 % of the fastest | "
-           "mean | by built-in table | mean | by kept table | mean |\n"
-           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
+           "mean | by built-in table | mean | by kept table | mean | by a third of these samples | mean |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
            rows + row("all", all);
   }
 
@@ -220,12 +230,26 @@ class Comparison {
     }
     const auto add = [&](Choices& choices, const Algorithm* algorithm) {
       if (const auto first = first_of.find(std::string(algorithm->name)); first != first_of.end())
-        choices.add(cost_of(first->second, of_plans));
+        choices.add(cost_of(first->second, of_plans, {0, 2}, {1, 2}));
     };
     add(score.by_table, by_table);
     add(score.by_price, prices.choose(request, facts, {by_table}).way.algorithm);
     add(score.by_kept, options_.kept.choose(request, facts));
+    add_thirds(of_plans, score.by_samples);
     return Status::ok();
+  }
+
+  /// Each third of the samples chooses once.
+  static void add_thirds(const Times& times, Choices& choices) {
+    constexpr size_t kParts = 3;
+    for (size_t third = 0; third < kParts; ++third) {
+      const auto is_empty = [&](const auto& one) { return middle_us(one.second, {third, kParts}) == 0; };
+      if (std::ranges::any_of(times, is_empty)) return;
+    }
+    for (size_t third = 0; third < kParts; ++third) {
+      const Part one{(third + 1) % kParts, kParts}, other{(third + 2) % kParts, kParts};
+      choices.add(cost_of(fastest_of(times, {third, kParts}), times, one, other));
+    }
   }
 
   void add_point(const Case& group, uint64_t bytes, const Candidate& candidate, double us, Score& score) {
