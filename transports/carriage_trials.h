@@ -2,10 +2,10 @@
 // pulled by their readers.
 //
 // The faster way depends on caches, cores and buffers, and a virtual machine moves its cores. So now and then
-// messages go through slots for a while, which brings the slots back into the caches, and then kPulledCalls
-// of them are pulled. Of each way the two last ones count, if they took about equally long: a call that lost
-// its core, or waited for a rank that came late, must not decide. The numbers of these calls are the same on
-// all ranks that make the same calls: else one rank would try slots while another one pulls. Where slots take
+// messages go through slots for a while, which brings the slots back into the caches, and then some of them
+// are pulled. Of each way the two last ones count, if they took about equally long: a call that lost its
+// core, or waited for a rank that came late, must not decide. The numbers of these calls are the same on all
+// ranks that make the same calls: else one rank would try slots while another one pulls. Where slots take
 // much less than the kernel's copy within a process, no trial pulls. Figures: docs/measurements/carriage.md.
 #pragma once
 
@@ -21,16 +21,28 @@ namespace tutti {
 
 /// Pulled calls at the end of a trial.
 inline constexpr uint32_t kPulledCalls = 6;
+/// The same of calls from 8 MiB on. These are few, and each may take up to four times as long as through
+/// slots: with six, five turns of a ping-pong of 128 MiB took 27 ms, not 8.
+inline constexpr uint32_t kLongPulledCalls = 2;
 
-/// The calls through slots that a trial begins with: a round of a ring of `ring_bytes`.
-constexpr uint64_t calls_through_slots(uint64_t ring_bytes, uint64_t call_bytes) {
-  return std::bit_ceil(std::clamp<uint64_t>(ring_bytes / std::max<uint64_t>(call_bytes, 1), 4, 32));
-}
+/// How many calls a trial makes in each way.
+struct PullTrial {
+  uint64_t through_slots = 4;
+  uint32_t pulled = kPulledCalls;
+
+  /// First a round of a ring of `ring_bytes`.
+  static constexpr PullTrial of(uint64_t ring_bytes, uint64_t call_bytes) {
+    constexpr uint64_t kLong = 8u << 20;
+    const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);
+    return {.through_slots = std::bit_ceil(std::clamp<uint64_t>(round, 4, 32)),
+            .pulled = call_bytes >= kLong ? kLongPulledCalls : kPulledCalls};
+  }
+};
 
 /// Whether a trial pulls call `number`, of those of one size. No value: the call belongs to no trial. Trials
 /// are rare, because where slots are faster a pulled call takes up to three times as long: of 4 calls through
 /// slots they begin at calls 40, 136, 520, then every 2048 calls.
-constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slots) {
+constexpr std::optional<bool> trial_pulls(uint64_t number, const PullTrial& trial) {
   constexpr uint64_t kGrowth = 4;
   constexpr uint64_t kPeriodPerCall = 512;
   // Behind the trials of results, which begin with the calls 0, 8, 32, 128 and multiples of 512, and take up
@@ -38,12 +50,12 @@ constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slot
   constexpr uint64_t kResultTrial = 8;
   // Two rounds of the ring pay for first touches of pages, and their trials of stores must be over.
   constexpr uint64_t kRounds = 4;
-  const uint64_t first = std::bit_ceil(kResultTrial + kRounds * through_slots + kPulledCalls);
+  const uint64_t first = std::bit_ceil(kResultTrial + kRounds * trial.through_slots + kPulledCalls);
   if (number < kResultTrial + first) return std::nullopt;
   number -= kResultTrial;
-  const uint64_t place = number - last_trial(number, first, kGrowth, kPeriodPerCall * through_slots);
-  if (place >= through_slots + kPulledCalls) return std::nullopt;
-  return place >= through_slots;
+  const uint64_t place = number - last_trial(number, first, kGrowth, kPeriodPerCall * trial.through_slots);
+  if (place >= trial.through_slots + trial.pulled) return std::nullopt;
+  return place >= trial.through_slots;
 }
 
 /// Whether to pull a call or message of which trial_pulls says `trial`.
@@ -70,13 +82,14 @@ class CarriageVotes {
     return slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3;
   }
 
-  void add(bool pulled, uint64_t took_ns) {
+  /// `pulled_calls`: of a trial.
+  void add(bool pulled, uint64_t took_ns, uint32_t pulled_calls = kPulledCalls) {
     run_ = pulled == last_pulled_ ? std::min(run_ + 1, kPulledCalls + 1) : 1;
     last_pulled_ = pulled;
     auto& took = took_ns_[pulled ? 1 : 0];
     took = {run_ > 1 ? took[1] : UINT64_MAX, took_ns};
     // The first pulled call finds the buffers where slots have left them.
-    if (!pulled || run_ != kPulledCalls || !agree(took_ns_[0]) || !agree(took_ns_[1])) return;
+    if (!pulled || run_ != pulled_calls || !agree(took_ns_[0]) || !agree(took_ns_[1])) return;
     const uint64_t slots_ns = std::ranges::min(took_ns_[0]);
     const uint64_t pulled_ns = std::ranges::min(took_ns_[1]);
     const bool preferred = prefers_pulling();
@@ -109,22 +122,22 @@ class CarriageTrials {
  public:
   CarriageTrials() = default;
   /// `least_pulled_ns`: what pulling takes at least in a call.
-  explicit CarriageTrials(uint64_t through_slots, uint64_t least_pulled_ns = 0)
-      : through_slots_(through_slots), least_pulled_ns_(least_pulled_ns) {}
+  explicit CarriageTrials(const PullTrial& shape, uint64_t least_pulled_ns = 0)
+      : shape_(shape), least_pulled_ns_(least_pulled_ns) {}
 
   /// Whether to pull in the next call.
   bool begin() {
-    const std::optional<bool> trial = trial_pulls(calls_++, through_slots_);
+    const std::optional<bool> trial = trial_pulls(calls_++, shape_);
     is_trial_ = trial.has_value();
     return pulls(trial, votes_.may_gain(least_pulled_ns_), votes_.prefers_pulling());
   }
   /// Whether the call is to be timed.
   bool is_trial() const { return is_trial_; }
   /// `pulled`: what begin() wanted may have been impossible.
-  void end(bool pulled, uint64_t took_ns) { votes_.add(pulled, took_ns); }
+  void end(bool pulled, uint64_t took_ns) { votes_.add(pulled, took_ns, shape_.pulled); }
 
  private:
-  uint64_t through_slots_ = 4;
+  PullTrial shape_;
   uint64_t least_pulled_ns_ = 0;
   uint64_t calls_ = 0;
   bool is_trial_ = false;
@@ -145,7 +158,7 @@ struct MessageCounts {
   /// Counts the next message. Whether its trial, if it belongs to one, pulls it.
   std::optional<bool> begin(uint64_t bytes, uint64_t ring_bytes) {
     const uint32_t size_class = message_class(bytes);
-    return trial_pulls(counts[size_class]++, calls_through_slots(ring_bytes, kLeastClassBytes << size_class));
+    return trial_pulls(counts[size_class]++, PullTrial::of(ring_bytes, kLeastClassBytes << size_class));
   }
 };
 /// The trials of a link for messages. The reader times them, and shows what it prefers beside its credit,
@@ -165,7 +178,8 @@ struct MessageVotes {
   void add(bool pulled, uint64_t bytes, uint64_t took_ns, const PullCost& cost = {}) {
     const uint32_t size_class = message_class(bytes);
     CarriageVotes& of = votes[size_class];
-    of.add(pulled, took_ns * kLeastClassBytes / bytes);
+    const uint32_t pulled_calls = PullTrial::of(0, kLeastClassBytes << size_class).pulled;
+    of.add(pulled, took_ns * kLeastClassBytes / bytes, pulled_calls);
     set_bit(size_class, of.prefers_pulling());
     set_bit(size_class + kHopelessShift, !of.may_gain(cost.least_ns(bytes) * kLeastClassBytes / bytes));
   }

@@ -142,9 +142,9 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
     }
   }
   if (bound->tries_pulling)
-    bound->carriage_trials = CarriageTrials(
-        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes),
-        least_pull_cost().least_ns(bound->operation->least_pulled_bytes()));
+    bound->carriage_trials =
+        CarriageTrials(PullTrial::of(uint64_t{options.slots} * options.slot_bytes, options.message_bytes),
+                       least_pull_cost().least_ns(bound->operation->least_pulled_bytes()));
   bound->may_refer = is_variable || bound->tries_pulling || options.direct_writes ||
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;

@@ -9,6 +9,7 @@ namespace {
 constexpr uint64_t kSlow = 500'000;
 constexpr uint64_t kFast = 400'000;
 constexpr uint64_t kThroughSlots = 8;
+constexpr PullTrial kShape = {.through_slots = kThroughSlots};
 /// The first trial is over.
 constexpr uint32_t kFirstTrial = 88;
 /// The second one, too.
@@ -31,17 +32,17 @@ uint32_t run(CarriageTrials& trials, uint32_t count, const Times& times) {
 }
 
 TEST(CarriageTrialsTest, BothAreTriedThenTheFasterOneIsKept) {
-  CarriageTrials slots(kThroughSlots);
+  CarriageTrials slots(kShape);
   EXPECT_EQ(run(slots, kFirstCalls, {kFast, kSlow}), 2 * kPulledCalls);
   EXPECT_EQ(run(slots, 1000, {kFast, kSlow}), kPulledCalls) << "a trial at call 1032";
 
-  CarriageTrials pulling(kThroughSlots);
+  CarriageTrials pulling(kShape);
   run(pulling, kFirstCalls, {kSlow, kFast});
   EXPECT_EQ(run(pulling, 1000, {kSlow, kFast}), 1000 - kThroughSlots);
 }
 
 TEST(CarriageTrialsTest, OneTrialDecidesNothing) {
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kShape);
   run(trials, kFirstTrial, {kSlow, kFast});
   EXPECT_EQ(run(trials, 2, {kSlow, kFast}), 0u);
   run(trials, kFirstCalls - kFirstTrial - 2, {kSlow, kFast});
@@ -52,7 +53,7 @@ TEST(CarriageTrialsTest, OneTrialDecidesNothing) {
 
 // Goal: long calls are few, so pulled ones that are clearly faster decide in one trial.
 TEST(CarriageTrialsTest, AClearTrialDecides) {
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kShape);
   run(trials, kFirstTrial, {kSlow, kSlow / 2});
   EXPECT_EQ(run(trials, 10, {kSlow, kSlow / 2}), 10u);
   run(trials, kFirstCalls, {kFast, kSlow});  // with the second trial
@@ -61,9 +62,9 @@ TEST(CarriageTrialsTest, AClearTrialDecides) {
 
 // Goal: where slots take less than a copy by the kernel, no call is pulled.
 TEST(CarriageTrialsTest, PullingThatCannotGainIsNotTried) {
-  CarriageTrials fast(kThroughSlots, 2 * kFast);
+  CarriageTrials fast(kShape, 2 * kFast);
   EXPECT_EQ(run(fast, 20'000, {kFast, kSlow}), 0u);
-  CarriageTrials slow(kThroughSlots, 2 * kFast);
+  CarriageTrials slow(kShape, 2 * kFast);
   EXPECT_EQ(run(slow, kFirstTrial, {2 * kFast, 3 * kFast}), kPulledCalls) << "no slower than that";
 }
 
@@ -87,7 +88,7 @@ TEST(CarriageTrialsTest, TrialsStayRare) {
     uint64_t pulled = 0;
     constexpr uint64_t kCalls = 1'000'000;
     for (uint64_t call = kCalls; call < 2 * kCalls; ++call) {
-      const std::optional<bool> pulls = trial_pulls(call, through_slots);
+      const std::optional<bool> pulls = trial_pulls(call, {.through_slots = through_slots});
       slots += pulls && !*pulls ? 1 : 0;
       pulled += pulls && *pulls ? 1 : 0;
     }
@@ -97,30 +98,41 @@ TEST(CarriageTrialsTest, TrialsStayRare) {
   }
 }
 
+// Goal: a trial of long calls costs little, and decides as one of shorter calls does.
+TEST(CarriageTrialsTest, TrialsPullFewLongCalls) {
+  constexpr PullTrial kLong = PullTrial::of(2u << 20, 128u << 20);
+  CarriageTrials slots(kLong);
+  EXPECT_EQ(run(slots, 500, {kFast, 4 * kFast}), 2 * kLongPulledCalls);
+  CarriageTrials pulling(kLong);
+  run(pulling, 500, {2 * kFast, kFast});
+  EXPECT_EQ(run(pulling, 10, {2 * kFast, kFast}), 10u);
+}
+
 TEST(CarriageTrialsTest, NoTrialFallsOnOneOfResults) {
   for (const uint64_t through_slots : {4, 8, 16, 32}) {
     for (uint64_t call = 0; call < 40'000; ++call) {
       const uint64_t begin = last_trial(call, 8, 4, 512);  // as in ResultTrials
       if (call >= begin + 8) continue;
-      EXPECT_FALSE(trial_pulls(call, through_slots).has_value()) << call << ", " << through_slots;
+      EXPECT_FALSE(trial_pulls(call, {.through_slots = through_slots}).has_value())
+          << call << ", " << through_slots;
     }
   }
 }
 
 TEST(CarriageTrialsTest, AnotherRanksTrialsAreAtTheSameCallsWhateverItPrefers) {
-  CarriageTrials one(kThroughSlots);
-  CarriageTrials other(kThroughSlots);
+  CarriageTrials one(kShape);
+  CarriageTrials other(kShape);
   run(one, kFirstCalls, {kFast, kSlow});
   run(other, kFirstCalls, {kSlow, kFast});
   for (uint64_t call = kFirstCalls; call < 2000; ++call) {
     const bool differ = run(one, 1, {kFast, kSlow}) != run(other, 1, {kSlow, kFast});
-    EXPECT_EQ(differ, !trial_pulls(call, kThroughSlots).has_value()) << call;
+    EXPECT_EQ(differ, !trial_pulls(call, kShape).has_value()) << call;
   }
 }
 
 TEST(CarriageTrialsTest, OneSlowCallChangesNothing) {
   for (uint32_t slow = 0; slow < kFirstCalls; ++slow) {
-    CarriageTrials trials(kThroughSlots);
+    CarriageTrials trials(kShape);
     for (uint32_t call = 0; call < kFirstCalls; ++call) {
       const bool pulls = trials.begin();
       trials.end(pulls, call == slow ? 100 * kSlow : pulls ? kSlow : kFast);
@@ -131,7 +143,7 @@ TEST(CarriageTrialsTest, OneSlowCallChangesNothing) {
 
 TEST(CarriageTrialsTest, TheFirstCallAfterAChangeDoesNotCount) {
   // Goal: what the other way has left in the caches must not decide. Pulling is faster, but not at once.
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kShape);
   bool last = false;
   for (uint32_t call = 0; call < kFirstCalls; ++call) {
     const bool pulls = trials.begin();
@@ -144,7 +156,7 @@ TEST(CarriageTrialsTest, TheFirstCallAfterAChangeDoesNotCount) {
 // Goal: where ranks come late, as behind computations, calls take times of which nothing follows. Method:
 // every second call waits.
 TEST(CarriageTrialsTest, CallsThatDifferDecideNothing) {
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kShape);
   for (uint32_t call = 0; call < 20'000; ++call) {
     const bool pulls = trials.begin();
     trials.end(pulls, (pulls ? kFast : kSlow) + (call % 2) * kFast);
@@ -154,13 +166,13 @@ TEST(CarriageTrialsTest, CallsThatDifferDecideNothing) {
 
 // Goal: buffers that cannot be pulled do not count as pulled.
 TEST(CarriageTrialsTest, OnlyWhatWasPulledCountsAsPulled) {
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kShape);
   for (uint32_t call = 0; call < 20'000; ++call) trials.end(false, trials.begin() ? kFast : kSlow);
   EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 0u);
 }
 
 TEST(CarriageTrialsTest, AChangeOfTheMachineIsFollowed) {
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kShape);
   run(trials, 100, {kFast, kSlow});
   run(trials, 20'000, {kSlow, kFast});
   EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
