@@ -264,6 +264,29 @@ bool Operation::next_step(BoundLane& lane) {
   return ++lane.round < round_count_;
 }
 
+/// Writes the step's result to all sinks, and sends it. Short copies go to the links first.
+[[gnu::always_inline]] inline void Operation::write_all(BoundStep& step, const uint64_t* offsets,
+                                                        uint64_t shift, uint64_t bytes, uint64_t began_ns) {
+  reduce::Job& job = step.job;
+  const bool sends_first = step.sent_first != 0 && bytes < kLeastCopiedTogether;
+  if (sends_first) [[unlikely]]
+    job.sink_count = step.sent_first;
+  job.count = bytes >> step.element_shift;
+  step.kernel(job);
+  if (began_ns != 0) [[unlikely]]
+    judge_stores(step, bytes, began_ns, UINT32_MAX);
+  if (bytes <= most_demoted_bytes_ && bytes > kInlineBytes) demote(step, bytes);
+  const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    if (sinks[i].send != nullptr) sinks[i].send->commit(signature_ ^ step.signature, bytes);
+  }
+  if (bytes <= kMostClaimedBytes && bytes > kInlineBytes) claim_slots(step, bytes);
+  if (sends_first) [[unlikely]] {
+    copy_to_memory(step, static_cast<const std::byte*>(job.sources[0]), offsets, shift, bytes);
+    job.sink_count = step.sink_count;
+  }
+}
+
 /// Runs one slice of a step if all ends are ready: the hot function of the engine. `left`: bytes of the piece
 /// from this slice on.
 [[gnu::always_inline]] inline Progress Operation::run_slice(BoundStep& step, const uint64_t* offsets,
@@ -321,22 +344,7 @@ bool Operation::next_step(BoundLane& lane) {
     if (step.exposed_count == 0 || !write_directly(step, bytes, began_ns))
       write_some(step, bytes, refers, began_ns);
   } else {
-    const bool sends_first = step.sent_first != 0 && bytes < kLeastCopiedTogether;
-    if (sends_first) [[unlikely]]
-      job.sink_count = step.sent_first;
-    job.count = bytes >> step.element_shift;
-    step.kernel(job);
-    if (began_ns != 0) [[unlikely]]
-      judge_stores(step, bytes, began_ns, UINT32_MAX);
-    if (bytes <= most_demoted_bytes_ && bytes > kInlineBytes) demote(step, bytes);
-    for (uint32_t i = source_count; i < end_count; ++i) {
-      if (ends[i].send != nullptr) ends[i].send->commit(signature, bytes);
-    }
-    if (bytes <= kMostClaimedBytes && bytes > kInlineBytes) claim_slots(step, bytes);
-    if (sends_first) [[unlikely]] {
-      copy_to_memory(step, static_cast<const std::byte*>(job.sources[0]), offsets, shift, bytes);
-      job.sink_count = step.sink_count;
-    }
+    write_all(step, offsets, shift, bytes, began_ns);
   }
   for (uint32_t i = 0; i < source_count; ++i) {
     if (ends[i].recv != nullptr) release(step, *ends[i].recv, bytes);

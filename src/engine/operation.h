@@ -329,6 +329,7 @@ class Operation {
   Progress send_device_slice(const BoundStep& step, std::byte* source, uint64_t bytes, bool is_tail);
   void keep_reference(SendLink& link);
   static reduce::Job only_to(const reduce::Job& all, uint32_t written);
+  void write_all(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t began_ns);
   void write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
   uint64_t choose_stores(BoundStep& step, uint64_t bytes) const;
