@@ -26,6 +26,6 @@ uint64_t shortest_pause_ns() {
 }  // namespace
 
 // After a longer pause a message would be noticed late: it takes 60 ns between near cores.
-const bool has_short_pause = shortest_pause_ns() <= 20;
+const bool kHasShortPause = shortest_pause_ns() <= 20;
 
 }  // namespace tutti

@@ -4,14 +4,14 @@
 namespace tutti {
 
 /// Whether a pause is about as short as a look. On some processors it takes 40 ns.
-extern const bool has_short_pause;
+extern const bool kHasShortPause;
 
 /// Lets some cycles pass, and leaves the core's units to a thread that shares them. A look takes the line
 /// away from its writer: between far cores 8 bytes took 1.1 times as long without this, 512 bytes up to 1.3
 /// times (docs/measurements/carriage.md).
 inline void relax() {
 #if defined(__x86_64__)
-  if (has_short_pause) __builtin_ia32_pause();
+  if (kHasShortPause) __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
