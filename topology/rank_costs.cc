@@ -17,7 +17,7 @@ RankCosts usual_costs(bool on_gpus) {
           .stripes_max = 32,
           .stripe_bytes = 32768,
           .slots = 16,
-          .slices = {.least = 8192, .most = 65536, .fewest = SliceLimits::kFewestOnDevices}};
+          .slices = {.least = 8192, .most = 65536, .wanted = SliceLimits::kWantedOnDevices}};
 }
 
 RankCosts packet_costs() {

@@ -21,16 +21,15 @@ namespace tutti {
 
 /// Pulled calls at the end of a trial.
 inline constexpr uint32_t kPulledCalls = 6;
-/// The same of calls from 8 MiB on. These are few, and each may take up to four times as long as through
-/// slots: with six, five turns of a ping-pong of 128 MiB took 27 ms, not 8.
-inline constexpr uint32_t kLongPulledCalls = 2;
+/// The same of calls from 8 MiB on, which are few. A pulled message of 128 MiB took 27 ms, through slots 8.
+inline constexpr uint32_t kLongPulledCalls = 3;
 
 /// How many calls a trial makes in each way.
 struct PullTrial {
   uint64_t through_slots = 4;
   uint32_t pulled = kPulledCalls;
 
-  /// First a round of a ring of `ring_bytes`.
+  /// Of calls of `call_bytes`; through slots a round of a ring of `ring_bytes`.
   static constexpr PullTrial of(uint64_t ring_bytes, uint64_t call_bytes) {
     constexpr uint64_t kLong = 8u << 20;
     const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);
@@ -40,7 +39,7 @@ struct PullTrial {
 };
 
 /// Whether a trial pulls call `number`, of those of one size. No value: the call belongs to no trial. Trials
-/// are rare, because where slots are faster a pulled call takes up to three times as long: of 4 calls through
+/// are rare, because where slots are faster a pulled call takes up to four times as long: of 4 calls through
 /// slots they begin at calls 40, 136, 520, then every 2048 calls.
 constexpr std::optional<bool> trial_pulls(uint64_t number, const PullTrial& trial) {
   constexpr uint64_t kGrowth = 4;

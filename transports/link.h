@@ -140,8 +140,8 @@ struct SendLink {
       return {.stores = (possible == kStoresOfSums ? of_sums[length] : of_copies[length]).choice};
     return {.stores = *trial, .is_timed = StoreTrials::is_second_round(number, count, length)};
   }
-  /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds none does: these
-  /// touch the ring's pages and try each kind of stores, and first touches would decide.
+  /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds of the ring none
+  /// does: these touch its pages.
   bool passes(uint64_t bytes) const {
     return bytes >= PassedSlots::kLeastBytes && bytes <= slot_bytes && next > 2 * uint64_t{slot_mask} + 1 &&
            passed != nullptr && !passed->is_empty();

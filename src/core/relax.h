@@ -3,7 +3,7 @@
 
 namespace tutti {
 
-/// Whether a pause is about as short as a look. On some processors it takes 40 ns.
+/// Whether relax() pauses: on some processors a pause takes 40 ns, much longer than a look.
 extern const bool kHasShortPause;
 
 /// Lets some cycles pass, and leaves the core's units to a thread that shares them. A look takes the line
@@ -12,8 +12,6 @@ extern const bool kHasShortPause;
 inline void relax() {
 #if defined(__x86_64__)
   if (kHasShortPause) __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
 #endif
 }
 

@@ -108,7 +108,7 @@ BindOptions DeviceExecutor::bind_options() const {
           .slots = shape.slots / shape.slots_per_slice,
           .slot_bytes = longest_slice(shape.slot_bytes * shape.slots_per_slice),
           .least_slice_bytes = std::min<uint64_t>(kLeastSliceBytes, shape.slot_bytes),
-          .fewest_slices = SliceLimits::kFewestOnDevices};
+          .wanted_slices = SliceLimits::kWantedOnDevices};
 }
 
 /// Of messages. Among ranks that share memory all but the shortest slices travel by reference.

@@ -268,8 +268,8 @@ bool Operation::next_step(BoundLane& lane) {
 [[gnu::always_inline]] inline void Operation::write_all(BoundStep& step, const uint64_t* offsets,
                                                         uint64_t shift, uint64_t bytes, uint64_t began_ns) {
   reduce::Job& job = step.job;
-  const bool sends_first = step.sent_first != 0 && bytes < kLeastCopiedTogether;
-  if (sends_first) [[unlikely]]
+  const bool is_sent_first = sends_first(step, bytes);
+  if (is_sent_first) [[unlikely]]
     job.sink_count = step.sent_first;
   job.count = bytes >> step.element_shift;
   step.kernel(job);
@@ -281,7 +281,7 @@ bool Operation::next_step(BoundLane& lane) {
     if (sinks[i].send != nullptr) sinks[i].send->commit(signature_ ^ step.signature, bytes);
   }
   if (bytes <= kMostClaimedBytes && bytes > kInlineBytes) claim_slots(step, bytes);
-  if (sends_first) [[unlikely]] {
+  if (is_sent_first) [[unlikely]] {
     copy_to_memory(step, static_cast<const std::byte*>(job.sources[0]), offsets, shift, bytes);
     job.sink_count = step.sink_count;
   }
@@ -372,7 +372,7 @@ bool Operation::next_step(BoundLane& lane) {
   const bool strings = result_stores_ == Stores::kString && possible.has(Stores::kString);
   step.job.string_sinks = strings ? step.trial_outputs : 0;
   step.job.interleaved_sinks = 0;
-  bool is_trial = times_copies();
+  bool is_trial = times_results(step, bytes);
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
@@ -396,7 +396,7 @@ bool Operation::next_step(BoundLane& lane) {
   // A short payload's stores may all still wait in the core's store buffer: then they have cost nothing yet.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint64_t end_ns = now_ns();
-  if (times_copies()) results_->add(bytes, end_ns - began_ns);
+  if (times_results(step, bytes)) results_->add(bytes, end_ns - began_ns);
   const BoundEnd* ends = &ends_[step.first_end];
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;

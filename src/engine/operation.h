@@ -61,12 +61,12 @@ struct BindOptions {
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   uint64_t least_slice_bytes = SliceLimits{}.least;
-  uint32_t fewest_slices = SliceLimits{}.fewest;
+  uint32_t wanted_slices = SliceLimits{}.wanted;
   uint32_t wide_slots = 0;  ///< SliceLimits::wide_slots
 
   SliceLimits slices() const {
     return {
-        .least = least_slice_bytes, .most = slot_bytes, .fewest = fewest_slices, .wide_slots = wide_slots};
+        .least = least_slice_bytes, .most = slot_bytes, .wanted = wanted_slices, .wide_slots = wide_slots};
   }
 };
 
@@ -337,6 +337,13 @@ class Operation {
   static uint64_t use_ordinary_stores(BoundStep& step) {
     step.job.streaming_sinks = step.job.string_sinks = step.job.interleaved_sinks = 0;
     return 0;
+  }
+  static bool sends_first(const BoundStep& step, uint64_t bytes) {
+    return step.sent_first != 0 && bytes < kLeastCopiedTogether;
+  }
+  /// Of a slice: what is sent first writes no result while it is timed.
+  bool times_results(const BoundStep& step, uint64_t bytes) const {
+    return times_copies() && !sends_first(step, bytes);
   }
   StoresSet stores_of(const BoundStep& step) const { return step.copies ? stores_of_copies_ : kStoresOfSums; }
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;

@@ -100,7 +100,8 @@ class ResultTrials {
     return strings_.wins() ? Stores::kString : Stores::kOrdinary;
   }
 
-  /// A trial begins as the calls before it. Only then does it throw the buffers out of the caches.
+  /// A trial begins as the calls before it. Stores past the caches throw the buffers out of them, so they
+  /// come last, if they do not come first.
   void begin_trial() {
     costs_ = {};
     part_count_ = 0;

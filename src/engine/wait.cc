@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-// Turns without a clock. Spinning, a turn is 80 polls (about 1 us); yielding, one system call (0.4 us).
+// Turns without a clock. Spinning, a turn is many polls (about 1 us); yielding, one system call (0.4 us).
 constexpr uint32_t kQuietTurns = 16;
 // A spinning rank yields every 6 to 10 us: on a busy machine its peer may wait for this core. Figures: 8
 // bytes between 2 ranks beside a compiler, docs/performance.md.

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "core/config.h"
+#include "core/relax.h"
 
 namespace tutti {
 
@@ -36,7 +37,7 @@ class Waiter {
   static uint64_t longest_sleep_ns(uint32_t ranks, uint32_t cores);
 
   /// Polls of an operation before it calls `pause`.
-  uint32_t polls() const { return mode_ == WaitMode::kSpin ? kSpinPolls : 1; }
+  uint32_t polls() const { return mode_ == WaitMode::kSpin ? spin_polls() : 1; }
   /// The same where a poll also asks the network's connections, which takes longer.
   uint32_t network_polls() const { return mode_ == WaitMode::kSpin ? kSpinNetworkPolls : 1; }
 
@@ -48,7 +49,8 @@ class Waiter {
   uint64_t pause();
 
  private:
-  static constexpr uint32_t kSpinPolls = 80;
+  /// About 1 us.
+  static uint32_t spin_polls() { return kHasShortPause ? 80 : 256; }
   static constexpr uint32_t kSpinNetworkPolls = 4;
 
   uint64_t pause_beside();

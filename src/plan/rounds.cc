@@ -9,7 +9,7 @@ namespace tutti {
 uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits) {
   if (bytes <= limits.least) return limits.most;
   if (limits.wide_slots != 0 && bytes >= kLeastWidePiece) return kWideSlotBytes;
-  const uint64_t part = (bytes / limits.fewest + limits.least - 1) / limits.least * limits.least;
+  const uint64_t part = (bytes / limits.wanted + limits.least - 1) / limits.least * limits.least;
   return std::clamp(part, std::min(limits.least, limits.most), limits.most);
 }
 

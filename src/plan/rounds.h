@@ -6,14 +6,14 @@
 
 namespace tutti {
 
-/// A piece is cut into slices, so that the copies into and out of the slots overlap. `least` bounds the cost
-/// of flags.
+/// A longer piece than `least` is cut into `wanted` slices or more, as far as multiples of `least` and `most`
+/// allow, so that the copies into and out of the slots overlap. `least` bounds the cost of flags.
 struct SliceLimits {
-  static constexpr uint32_t kFewestOnDevices = 4;
+  static constexpr uint32_t kWantedOnDevices = 4;
 
-  uint64_t least = 8192;    ///< as large as `most` where no core copies into slots, as with a network
-  uint64_t most = 16384;    ///< bytes of a slot
-  uint32_t fewest = 2;      ///< slices of a piece that is longer than `least`
+  uint64_t least = 8192;  ///< as large as `most` where no core copies into slots, as with a network
+  uint64_t most = 16384;  ///< bytes of a slot
+  uint32_t wanted = 2;
   uint32_t wide_slots = 0;  ///< of kWideSlotBytes, in each link; 0: every slice fits a slot
 };
 

@@ -106,6 +106,15 @@ TEST(CarriageTrialsTest, TrialsPullFewLongCalls) {
   CarriageTrials pulling(kLong);
   run(pulling, 500, {2 * kFast, kFast});
   EXPECT_EQ(run(pulling, 10, {2 * kFast, kFast}), 10u);
+  // The first pulled call finds what slots have left in the caches.
+  CarriageTrials slow_at_first(kLong);
+  bool last = false;
+  for (uint32_t call = 0; call < 500; ++call) {
+    const bool pulls = slow_at_first.begin();
+    slow_at_first.end(pulls, pulls && !last ? 8 * kFast : pulls ? kFast : 2 * kFast);
+    last = pulls;
+  }
+  EXPECT_EQ(run(slow_at_first, 10, {2 * kFast, kFast}), 10u);
 }
 
 TEST(CarriageTrialsTest, NoTrialFallsOnOneOfResults) {

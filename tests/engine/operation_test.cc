@@ -122,6 +122,20 @@ TEST(OperationTest, AnOperationCanBeRunAgainAndAgain) {
   run(spec);
 }
 
+// Goal: a short slice is sent before the rank copies it to its own output, and a longer one behind it is
+// written to all sinks again. Method: blocks of 1 slice, and of two whole slices and a short one; plans whose
+// steps copy the input, and what they have received, to output and link.
+TEST(OperationTest, WhatIsSentFirstIsKeptToo) {
+  for (const uint64_t bytes : {8u, 1000u, 2000u, 4092u, 4096u, 9000u}) {
+    RunSpec direct = make_spec(Collective::kAllGather, "direct", 2, bytes, {16, 4096});
+    direct.iterations = 3;
+    run(direct);
+    RunSpec ring = make_spec(Collective::kAllGather, "ring", 3, bytes, {16, 4096});
+    ring.iterations = 3;
+    run(ring);
+  }
+}
+
 /// The operations of all ranks of a plan over raw rings. Each rank has one buffer and runs in place.
 class RawRanks {
  public:

@@ -333,6 +333,20 @@ class StoresTest : public testing::Test {
   RawLinks second_{network_, 1};
 };
 
+// Goal: both ends count a length from the same message, whatever came before it, and time its trials at once.
+TEST_F(StoresTest, BothEndsCountALengthFromItsFirstMessage) {
+  exchange(3, 8);
+  exchange(4);  // of two slices: two rounds of the ring
+  SendLink& send = network_.send(0, 1, kMessageChannel);
+  RecvLink& recv = network_.recv(0, 1, kMessageChannel);
+  EXPECT_EQ(send.messages.place(send.next, kMiddle), 8u);
+  EXPECT_EQ(recv.messages.place(recv.next, kMiddle), 8u);
+  for (const size_t kind : {0u, 1u}) {
+    EXPECT_GT(send.of_copies[kMiddle].trials.costs()[kind], 0u);
+    EXPECT_GT(recv.trials[kMiddle].costs()[kind], 0u);
+  }
+}
+
 // Goal: both ends time the trials, and the reader shows its figures to the writer.
 TEST_F(StoresTest, BothEndsTimeTheTrials) {
   exchange(4);  // two rounds of the ring

@@ -20,8 +20,9 @@ TEST(RoundsTest, SlicesAreHalfOfAPieceUpToASlot) {
 }
 
 TEST(RoundsTest, SlicesAreAQuarterOfAPieceOnDevices) {
-  constexpr SliceLimits kDevice{.most = 64 * kKiB, .fewest = SliceLimits::kFewestOnDevices};
+  constexpr SliceLimits kDevice{.most = 64 * kKiB, .wanted = SliceLimits::kWantedOnDevices};
   EXPECT_EQ(slice_bytes_for(32 * kKiB, kDevice), 8 * kKiB);
+  EXPECT_EQ(slice_bytes_for(33 * kKiB, kDevice), 16 * kKiB) << "three, since they are multiples of 8 KiB";
   EXPECT_EQ(slice_bytes_for(128 * kKiB, kDevice), 32 * kKiB);
 }
 

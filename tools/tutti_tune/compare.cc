@@ -63,6 +63,7 @@ double mean(double log, uint32_t count) {
 }
 
 std::string columns(const Choices& choices) {
+  if (choices.count == 0) return " - | - |";
   return format(" %.0f %% | %.2f |", percent(choices.cheap, choices.count),
                 mean(choices.log_cost, choices.count));
 }
@@ -79,7 +80,8 @@ using Series = std::vector<std::vector<double>>;
 /// By algorithm.
 using Times = std::map<std::string, Series>;
 
-/// Every `of`-th start of the processes, from start `first` on. Of one start: every `of`-th sample.
+/// Every `of`-th start of the processes, from start `first` on. Of one start: every `of`-th sample. A single
+/// sample is in every part.
 struct Part {
   size_t first;
   size_t of;
@@ -239,12 +241,16 @@ class Comparison {
     return Status::ok();
   }
 
-  /// Each third of the samples chooses once.
+  /// Each third of the samples chooses once, and the others judge.
   static void add_thirds(const Times& times, Choices& choices) {
     constexpr size_t kParts = 3;
     for (size_t third = 0; third < kParts; ++third) {
-      const auto is_empty = [&](const auto& one) { return middle_us(one.second, {third, kParts}) == 0; };
-      if (std::ranges::any_of(times, is_empty)) return;
+      const auto has_few = [&](const auto& one) {
+        size_t count = 0;
+        for (const auto& samples : one.second) count += samples.size();
+        return count < kParts || middle_us(one.second, {third, kParts}) == 0;
+      };
+      if (std::ranges::any_of(times, has_few)) return;
     }
     for (size_t third = 0; third < kParts; ++third) {
       const Part one{(third + 1) % kParts, kParts}, other{(third + 2) % kParts, kParts};
