@@ -16,7 +16,7 @@
 namespace tutti::tool {
 namespace {
 
-/// What noise can make of equal times (docs/measurements/predicted.md).
+/// What noise can make of equal times (docs/measurements/topology.md).
 constexpr double kBetterThanDefault = 1.05;
 constexpr double kWorthARow = 1.03;
 /// The fastest algorithm of such calls is taken for longer ones, too.
