@@ -26,6 +26,7 @@ Step links_first(const Step& step) {
 }
 
 }  // namespace
+
 std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geometry,
                                            const BindOptions& options, LinkTable& links) {
   std::unique_ptr<Operation> operation(new Operation);
