@@ -4,9 +4,10 @@
 // The faster way depends on caches, cores and buffers, and a virtual machine moves its cores. So now and then
 // messages go through slots for a while, which brings the slots back into the caches, and then some of them
 // are pulled. Of each way the two last ones count, if they took about equally long: a call that lost its
-// core, or waited for a rank that came late, must not decide. The numbers of these calls are the same on all
-// ranks that make the same calls: else one rank would try slots while another one pulls. Where slots take
-// much less than the kernel's copy within a process, no trial pulls. Figures: docs/measurements/carriage.md.
+// core, or waited for a rank that came late, must not decide. A trial that speaks against the present way is
+// repeated at once. The numbers of these calls are the same on all ranks that make the same calls: else one
+// rank would try slots while another one pulls. Where slots take much less than the kernel's copy within a
+// process, no trial pulls. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,11 @@ inline constexpr uint32_t kPulledCalls = 6;
 /// The same of calls from 8 MiB on, which are few. A pulled message of 128 MiB took 27 ms, through slots 8.
 inline constexpr uint32_t kLongPulledCalls = 3;
 
-/// How many calls a trial makes in each way.
+/// Trials of results (engine/result_trials.h) begin with the calls 0, 8 (not of long calls), 32, 128 and
+/// multiples of 512, and take up to so many calls.
+inline constexpr uint64_t kResultTrialCalls = 8;
+
+/// How many calls a trial makes in each way, and then perhaps once more.
 struct PullTrial {
   uint64_t through_slots = 4;
   uint32_t pulled = kPulledCalls;
@@ -32,35 +37,55 @@ struct PullTrial {
   /// Of calls of `call_bytes`; through slots a round of a ring of `ring_bytes`.
   static constexpr PullTrial of(uint64_t ring_bytes, uint64_t call_bytes) {
     constexpr uint64_t kLong = 8u << 20;
+    if (call_bytes >= kLong) return {.through_slots = 2, .pulled = kLongPulledCalls};
     const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);
-    return {.through_slots = std::bit_ceil(std::clamp<uint64_t>(round, 4, 32)),
-            .pulled = call_bytes >= kLong ? kLongPulledCalls : kPulledCalls};
+    return {.through_slots = std::bit_ceil(std::clamp<uint64_t>(round, 4, 32))};
   }
+  constexpr uint64_t calls() const { return through_slots + pulled; }
+  /// The call with which the first trial begins.
+  constexpr uint64_t first() const {
+    if (pulled == kLongPulledCalls) return 8;
+    // Two rounds of the ring pay for first touches of pages, and their trials of stores must be over.
+    constexpr uint64_t kRounds = 4;
+    return std::bit_ceil(kResultTrialCalls + kRounds * through_slots + kPulledCalls);
+  }
+  constexpr uint64_t period() const { return 512 * std::max<uint64_t>(through_slots, 4); }
 };
 
-/// Whether a trial pulls call `number`, of those of one size. No value: the call belongs to no trial. Trials
+/// A call of a trial.
+struct TrialCall {
+  bool pulled = false;
+  bool again = false;  ///< of the repetition
+  friend constexpr bool operator==(const TrialCall&, const TrialCall&) = default;
+};
+
+/// What a trial makes of call `number`, of those of one size. No value: the call belongs to no trial. Trials
 /// are rare, because where slots are faster a pulled call takes up to four times as long: of 4 calls through
-/// slots they begin at calls 40, 136, 520, then every 2048 calls.
-constexpr std::optional<bool> trial_pulls(uint64_t number, const PullTrial& trial) {
+/// slots they begin at calls 40, 136, 520, then every 2048 calls; those of long calls at call 16, too.
+constexpr std::optional<TrialCall> trial_call(uint64_t number, const PullTrial& trial) {
   constexpr uint64_t kGrowth = 4;
-  constexpr uint64_t kPeriodPerCall = 512;
-  // Behind the trials of results, which begin with the calls 0, 8, 32, 128 and multiples of 512, and take up
-  // to 8 calls (engine/result_trials.h).
-  constexpr uint64_t kResultTrial = 8;
-  // Two rounds of the ring pay for first touches of pages, and their trials of stores must be over.
-  constexpr uint64_t kRounds = 4;
-  const uint64_t first = std::bit_ceil(kResultTrial + kRounds * trial.through_slots + kPulledCalls);
-  if (number < kResultTrial + first) return std::nullopt;
-  number -= kResultTrial;
-  const uint64_t place = number - last_trial(number, first, kGrowth, kPeriodPerCall * trial.through_slots);
-  if (place >= trial.through_slots + trial.pulled) return std::nullopt;
-  return place >= trial.through_slots;
+  if (number < kResultTrialCalls + trial.first()) return std::nullopt;
+  number -= kResultTrialCalls;
+  const uint64_t place = number - last_trial(number, trial.first(), kGrowth, trial.period());
+  if (place >= 2 * trial.calls()) return std::nullopt;
+  return TrialCall{.pulled = place % trial.calls() >= trial.through_slots, .again = place >= trial.calls()};
 }
 
-/// Whether to pull a call or message of which trial_pulls says `trial`.
-constexpr bool pulls(std::optional<bool> trial, bool may_gain, bool is_preferred) {
-  return !trial || (*trial && !may_gain) ? is_preferred : *trial;
-}
+/// What the trials of one size have shown so far.
+struct PullLeaning {
+  bool is_preferred = false;
+  bool may_gain = true;
+  bool doubts = false;  ///< the last trial spoke against what is preferred
+
+  /// Whether a call of which trial_call says `trial` is one of a trial.
+  constexpr bool tries(const std::optional<TrialCall>& trial) const {
+    return trial && (!trial->again || doubts);
+  }
+  /// Whether it is pulled.
+  constexpr bool pulls(const std::optional<TrialCall>& trial) const {
+    return !tries(trial) || (trial->pulled && !may_gain) ? is_preferred : trial->pulled;
+  }
+};
 
 /// What pulling takes at least: a system call and a copy within the caches. {}: not known.
 struct PullCost {
@@ -73,12 +98,13 @@ struct PullCost {
 /// Counts what calls of one size took.
 class CarriageVotes {
  public:
-  bool prefers_pulling() const { return votes_.wins(); }
-  /// Whether a trial is worth while: slots took about as long as pulling does at least, or longer. Pages of 2
-  /// MiB make the kernel's copy faster than what was measured.
-  bool may_gain(uint64_t least_pulled_ns) const {
+  /// A trial is worth while if slots took about as long as pulling does at least, or longer. Pages of 2 MiB
+  /// make the kernel's copy faster than what was measured.
+  PullLeaning leaning(uint64_t least_pulled_ns) const {
     const uint64_t slots_ns = std::ranges::min(took_ns_[0]);  // 0: not known
-    return slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3;
+    return {.is_preferred = votes_.wins(),
+            .may_gain = slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3,
+            .doubts = doubts_};
   }
 
   /// `pulled_calls`: of a trial.
@@ -88,14 +114,9 @@ class CarriageVotes {
     auto& took = took_ns_[pulled ? 1 : 0];
     took = {run_ > 1 ? took[1] : UINT64_MAX, took_ns};
     // The first pulled call finds the buffers where slots have left them.
-    if (!pulled || run_ != pulled_calls || !agree(took_ns_[0]) || !agree(took_ns_[1])) return;
-    const uint64_t slots_ns = std::ranges::min(took_ns_[0]);
-    const uint64_t pulled_ns = std::ranges::min(took_ns_[1]);
-    const bool preferred = prefers_pulling();
-    votes_.vote(pulled_ns < slots_ns);
-    if (pulled_ns * 100 >= slots_ns * kClearPercent) return;
-    votes_.vote(true);
-    if (!preferred && prefers_pulling()) votes_.begin_anew();
+    if (!pulled || run_ != pulled_calls) return;
+    doubts_ = false;
+    if (agree(took_ns_[0]) && agree(took_ns_[1])) vote();
   }
 
  private:
@@ -110,9 +131,22 @@ class CarriageVotes {
     return most - least <= least * kMostDifference / 100;
   }
 
+  void vote() {
+    const uint64_t slots_ns = std::ranges::min(took_ns_[0]);
+    const uint64_t pulled_ns = std::ranges::min(took_ns_[1]);
+    const bool preferred = votes_.wins();
+    votes_.vote(pulled_ns < slots_ns);
+    if (pulled_ns * 100 < slots_ns * kClearPercent) {
+      votes_.vote(true);
+      if (!preferred && votes_.wins()) votes_.begin_anew();
+    }
+    doubts_ = (pulled_ns < slots_ns) != votes_.wins();
+  }
+
   std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                     ///< calls in a row that took the same way
   bool last_pulled_ = false;
+  bool doubts_ = false;
   TrialVotes votes_;  ///< for pulling
 };
 
@@ -126,9 +160,10 @@ class CarriageTrials {
 
   /// Whether to pull in the next call.
   bool begin() {
-    const std::optional<bool> trial = trial_pulls(calls_++, shape_);
-    is_trial_ = trial.has_value();
-    return pulls(trial, votes_.may_gain(least_pulled_ns_), votes_.prefers_pulling());
+    const std::optional<TrialCall> trial = trial_call(calls_++, shape_);
+    const PullLeaning leaning = votes_.leaning(least_pulled_ns_);
+    is_trial_ = leaning.tries(trial);
+    return leaning.pulls(trial);
   }
   /// Whether the call is to be timed.
   bool is_trial() const { return is_trial_; }
@@ -154,10 +189,10 @@ constexpr uint32_t message_class(uint64_t bytes) {
 struct MessageCounts {
   std::array<uint64_t, kMessageClasses> counts = {};
 
-  /// Counts the next message. Whether its trial, if it belongs to one, pulls it.
-  std::optional<bool> begin(uint64_t bytes, uint64_t ring_bytes) {
+  /// Counts the next message.
+  std::optional<TrialCall> begin(uint64_t bytes, uint64_t ring_bytes) {
     const uint32_t size_class = message_class(bytes);
-    return trial_pulls(counts[size_class]++, PullTrial::of(ring_bytes, kLeastClassBytes << size_class));
+    return trial_call(counts[size_class]++, PullTrial::of(ring_bytes, kLeastClassBytes << size_class));
   }
 };
 /// The trials of a link for messages. The reader times them, and shows what it prefers beside its credit,
@@ -165,26 +200,29 @@ struct MessageCounts {
 struct MessageVotes {
   MessageCounts counts;
   std::array<CarriageVotes, kMessageClasses> votes = {};
-  /// For each class a bit if pulling is preferred, and one, kHopelessShift higher, if it cannot gain.
+  /// For each class a bit if pulling is preferred, one, kHopelessShift higher, if it cannot gain, and one,
+  /// kDoubtShift higher, if the last trial spoke against what is preferred.
   uint32_t preferences = 0;
 
-  static bool prefers(uint32_t preferences, uint64_t bytes) {
-    return (preferences >> message_class(bytes) & 1u) != 0;
-  }
-  static bool may_gain(uint32_t preferences, uint64_t bytes) {
-    return (preferences >> (message_class(bytes) + kHopelessShift) & 1u) == 0;
+  static PullLeaning leaning(uint32_t preferences, uint64_t bytes) {
+    const uint32_t size_class = message_class(bytes);
+    const auto has = [&](uint32_t shift) { return (preferences >> (size_class + shift) & 1u) != 0; };
+    return {.is_preferred = has(0), .may_gain = !has(kHopelessShift), .doubts = has(kDoubtShift)};
   }
   void add(bool pulled, uint64_t bytes, uint64_t took_ns, const PullCost& cost = {}) {
     const uint32_t size_class = message_class(bytes);
     CarriageVotes& of = votes[size_class];
     const uint32_t pulled_calls = PullTrial::of(0, kLeastClassBytes << size_class).pulled;
     of.add(pulled, took_ns * kLeastClassBytes / bytes, pulled_calls);
-    set_bit(size_class, of.prefers_pulling());
-    set_bit(size_class + kHopelessShift, !of.may_gain(cost.least_ns(bytes) * kLeastClassBytes / bytes));
+    const PullLeaning now = of.leaning(cost.least_ns(bytes) * kLeastClassBytes / bytes);
+    set_bit(size_class, now.is_preferred);
+    set_bit(size_class + kHopelessShift, !now.may_gain);
+    set_bit(size_class + kDoubtShift, now.doubts);
   }
 
  private:
-  static constexpr uint32_t kHopelessShift = 16;
+  static constexpr uint32_t kHopelessShift = 10;
+  static constexpr uint32_t kDoubtShift = 20;
   static_assert(kMessageClasses <= kHopelessShift);
 
   void set_bit(uint32_t place, bool is_set) {

@@ -197,9 +197,8 @@ struct SendLink {
   /// Counts the next message that is long enough to be pulled, however it travels. Whether to pull it, where
   /// that is possible.
   bool choose_pulling(uint64_t message_bytes) {
-    return pulls(counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes),
-                 MessageVotes::may_gain(preferences, message_bytes),
-                 MessageVotes::prefers(preferences, message_bytes));
+    return MessageVotes::leaning(preferences, message_bytes)
+        .pulls(counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes));
   }
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
@@ -346,7 +345,8 @@ struct RecvLink {
   /// long enough to be pulled.
   bool begin_trial(uint64_t message_bytes) {
     return votes != nullptr &&
-           votes->counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes).has_value();
+           MessageVotes::leaning(votes->preferences, message_bytes)
+               .tries(votes->counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes));
   }
   /// Whether the message released last has been pulled.
   bool has_pulled() const { return pulled_end >= next; }
