@@ -25,8 +25,8 @@ inline constexpr uint32_t kPulledCalls = 6;
 /// The same of calls from 8 MiB on, which are few. A pulled message of 128 MiB took 27 ms, through slots 8.
 inline constexpr uint32_t kLongPulledCalls = 3;
 
-/// Trials of results (engine/result_trials.h) begin with the calls 0, 8 (not of long calls), 32, 128 and
-/// multiples of 512, and take up to so many calls.
+/// Trials of results (engine/result_trials.h) begin with the calls 10, 22, 60, 128 (of long calls 4 or 0, 32,
+/// 128) and multiples of 512, and take up to so many calls.
 inline constexpr uint64_t kResultTrialCalls = 8;
 
 /// How many calls a trial makes in each way, and then perhaps once more.

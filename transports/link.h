@@ -128,7 +128,8 @@ struct SendLink {
   }
   struct NextStores {
     Stores stores = Stores::kOrdinary;
-    bool is_timed = false;  ///< a trial, of these stores, that is to be timed
+    bool is_trial = false;
+    bool is_timed = false;  ///< of a trial: it is to be timed
   };
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
   NextStores next_stores(StoreTrials::Length length, uint64_t bytes, StoresSet possible) {
@@ -136,9 +137,9 @@ struct SendLink {
     const uint64_t number = messages.place(next, length);
     const uint64_t count = slots_for(bytes, *this);
     const auto trial = StoreTrials::trial_of(number, count, length);
-    if (!trial || !possible.has(*trial))
+    if (!trial || !possible.has(trial->stores))
       return {.stores = (possible == kStoresOfSums ? of_sums[length] : of_copies[length]).choice};
-    return {.stores = *trial, .is_timed = StoreTrials::is_second_round(number, count, length)};
+    return {.stores = trial->stores, .is_trial = true, .is_timed = trial->is_timed};
   }
   /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds of the ring none
   /// does: these touch its pages.
@@ -324,13 +325,13 @@ struct RecvLink {
     return slots + slot_offset(next, bytes, *this);
   }
 
-  /// Which timed trial the next message is, if it has arrived in a slot. A sum can neither move
-  /// strings nor interleave: there the trial counts what the sum took instead, at this end only.
-  std::optional<Stores> timed_trial(uint64_t arrived_word, StoreTrials::Length length) {
+  /// Which trial the next message is, if it has arrived in a slot. A sum can neither move strings nor
+  /// interleave: there the trial counts what the sum took instead, at this end only.
+  std::optional<StoreTrials::Trial> trial(uint64_t arrived_word, StoreTrials::Length length) {
     if (!judges) return std::nullopt;
     const uint64_t number = messages.place(next, length);
     if (flag::carriage(arrived_word) != Carriage::kSlot) return std::nullopt;
-    return StoreTrials::timed_trial_of(number, slots_for(flag::bytes(arrived_word), *this), length);
+    return StoreTrials::trial_of(number, slots_for(flag::bytes(arrived_word), *this), length);
   }
   /// Counts the next message, a trial that has just been copied, and shows the writer the costs.
   void judge(Stores trial, StoreTrials::Length length, uint64_t bytes, uint64_t began_ns, uint64_t end_ns) {

@@ -42,28 +42,30 @@ class StoreTrials {
   /// Whether both ends time whole runs, waiting included, not the copies of single slices.
   static constexpr bool times_runs(Length length) { return length >= kLongPiece; }
 
+  struct Trial {
+    Stores stores{};
+    /// Both ends time it, in the second round: its slot has had a trial of the same kind one round before, so
+    /// its lines are where a stream of such messages would find them. A passed slot may have had another
+    /// kind, but in a run only the first few have.
+    bool is_timed = false;
+    friend constexpr bool operator==(const Trial&, const Trial&) = default;
+  };
   /// What message `number` of its length tries, in a ring of `slots`, a power of two. The kinds take turns in
-  /// each place: the first slice of a piece takes longer than the others.
-  static constexpr std::optional<Stores> trial_of(uint64_t number, uint64_t slots, Length length) {
+  /// each place: the first slice of a piece takes longer than the others. The first trial is at once. Later
+  /// ones come before the numbers of messages with which trials of results begin
+  /// (engine/result_trials.h), multiples of 2048 for many lengths.
+  static constexpr std::optional<Trial> trial_of(uint64_t number, uint64_t slots, Length length) {
     const uint64_t kinds = kinds_for(length);
     const uint64_t run = run_slices(slots, length);
     if (slots == 0 || run == 0) return std::nullopt;
-    const uint64_t period = period_of(slots, length);
-    const uint64_t place = number & (period - 1);
+    const bool is_run = run > 1;
+    const uint64_t period = is_run ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
+    const uint64_t shifted = is_run && number >= 2 * slots ? number + period / 8 : number;
+    const uint64_t place = shifted & (period - 1);
     const uint64_t place_in_round = place & (slots - 1);
     if (place >= 2 * slots || place_in_round >= kinds * run) return std::nullopt;
-    return static_cast<Stores>((place_in_round / run + number / period) % kinds);
-  }
-  /// The trial that both ends time. Its slot has had a trial of the same kind one round before, so its lines
-  /// are where a stream of such messages would find them. A passed slot may have had another kind, but in a
-  /// run only the first few have.
-  static constexpr std::optional<Stores> timed_trial_of(uint64_t number, uint64_t slots, Length length) {
-    const auto trial = trial_of(number, slots, length);
-    return trial && is_second_round(number, slots, length) ? trial : std::nullopt;
-  }
-  /// Of a trial: whether both ends time it.
-  static constexpr bool is_second_round(uint64_t number, uint64_t slots, Length length) {
-    return (number & (period_of(slots, length) - 1)) >= slots;
+    return Trial{.stores = static_cast<Stores>((place_in_round / run + shifted / period) % kinds),
+                 .is_timed = place >= slots};
   }
   /// Slices that a trial stores in one way: one string move among other stores takes up to 1.4 times as long.
   /// 0: the ring is too short for trials.
@@ -152,10 +154,6 @@ class StoreTrials {
   }
 
  private:
-  static constexpr uint64_t period_of(uint64_t slots, Length length) {
-    return run_slices(slots, length) > 1 ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
-  }
-
   static constexpr uint32_t kShownUnit = 32;  ///< up to 32 ns a byte
   static constexpr uint64_t kRounds = 4;      ///< of the ring, for each trial
   /// Of trials in runs: messages for each, of which 64 may take up to three times as long.

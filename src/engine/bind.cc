@@ -78,6 +78,7 @@ void Operation::prepare_result_trials(const BindOptions& options, bool copies) {
   if (options.string_moves) stores_of_copies_.add(Stores::kString);
   for (uint32_t i = 0; i < kSizeClasses; ++i)
     result_trials_[i] = ResultTrials({.are_long = (kLeastSizeClass << i) >= options.long_call_bytes,
+                                      .are_longest = i + 1 == kSizeClasses,
                                       .copy = copies,
                                       .have_string_moves = options.string_moves});
 }

@@ -364,7 +364,8 @@ bool Operation::next_step(BoundLane& lane) {
 }
 
 /// Chooses the stores for the slots and results that the step writes, of `bytes`. Returns when the slice
-/// began if it is a trial of StoreTrials or ResultTrials, else 0.
+/// began if it is a timed trial of StoreTrials or ResultTrials, else 0. Slices that try stores into slots do
+/// not count for results: such a kind may take three times as long.
 [[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes) const {
   const BoundEnd* ends = &ends_[step.first_end];
   step.job.streaming_sinks = result_stores_ == Stores::kStreaming ? step.trial_outputs : 0;
@@ -372,7 +373,7 @@ bool Operation::next_step(BoundLane& lane) {
   const bool strings = result_stores_ == Stores::kString && possible.has(Stores::kString);
   step.job.string_sinks = strings ? step.trial_outputs : 0;
   step.job.interleaved_sinks = 0;
-  bool is_trial = times_results(step, bytes);
+  bool is_timed = false, is_trial = false;
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
@@ -380,14 +381,17 @@ bool Operation::next_step(BoundLane& lane) {
     if (next.stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
     if (next.stores == Stores::kString) step.job.string_sinks |= 1u << i;
     if (next.stores == Stores::kInterleaved) step.job.interleaved_sinks |= 1u << i;
-    is_trial = is_trial || next.is_timed;
+    is_timed = is_timed || next.is_timed;
+    is_trial = is_trial || next.is_trial;
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;
-    const bool is_timed = link != nullptr && link->timed_trial(link->word(), step.length);
-    is_trial = is_trial || is_timed;
+    if (link == nullptr) continue;
+    const auto trial = link->trial(link->word(), step.length);
+    is_timed = is_timed || (trial && trial->is_timed);
+    is_trial = is_trial || trial;
   }
-  return is_trial ? now_ns() : 0;
+  return is_timed || (times_results(step, bytes) && !is_trial) ? now_ns() : 0;
 }
 
 /// After the copy of a trial, before its messages are sent and released. `slot_sinks`: the sinks written now.
@@ -396,20 +400,23 @@ bool Operation::next_step(BoundLane& lane) {
   // A short payload's stores may all still wait in the core's store buffer: then they have cost nothing yet.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint64_t end_ns = now_ns();
-  if (times_results(step, bytes)) results_->add(bytes, end_ns - began_ns);
+  bool is_trial = false;
   const BoundEnd* ends = &ends_[step.first_end];
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;
     if (link == nullptr) continue;
-    const auto trial = link->timed_trial(link->word(), step.length);
-    if (trial) link->judge(*trial, step.length, bytes, began_ns, end_ns);
+    const auto trial = link->trial(link->word(), step.length);
+    if (trial && trial->is_timed) link->judge(trial->stores, step.length, bytes, began_ns, end_ns);
+    is_trial = is_trial || trial;
   }
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr || (slot_sinks >> i & 1u) == 0) continue;
     const auto next = link->next_stores(step.length, bytes, stores_of(step));
     if (next.is_timed) link->judge(next.stores, step.length, bytes, stores_of(step), began_ns, end_ns);
+    is_trial = is_trial || next.is_trial;
   }
+  if (times_results(step, bytes) && !is_trial) results_->add(bytes, end_ns - began_ns);
 }
 
 /// Where the step copies a message in the receive buffer, and where a direct write has already put it.

@@ -21,7 +21,8 @@ class ResultTrials {
  public:
   struct Calls {
     bool are_long = false;
-    bool copy = true;  ///< some result is copied, not summed up
+    bool are_longest = false;  ///< of the last size class
+    bool copy = true;          ///< some result is copied, not summed up
     bool have_string_moves = false;
   };
 
@@ -32,13 +33,15 @@ class ResultTrials {
         cached_(calls.are_long ? kLongCached
                 : calls.copy   ? kCached
                                : kSumsCached),
-        first_trial_(calls.are_long ? kFirstTrial * kGrowth : kFirstTrial),
+        first_trials_(calls.are_longest ? kFirstOfLongest
+                      : calls.are_long  ? kFirstOfLong
+                                        : kFirst),
         tries_strings_(calls.have_string_moves && calls.copy) {}
 
   /// Begins a call. How it writes its results.
   Stores begin() {
     finish_call();
-    uint64_t place = calls_ - last_trial(calls_, first_trial_, kGrowth, kPeriod);
+    uint64_t place = calls_ - last_begin();  // before the first trial: behind all of them
     if (place == 0) begin_trial();
     ++calls_;
     is_timed_ = false;
@@ -60,10 +63,13 @@ class ResultTrials {
   }
 
  private:
-  /// Trials begin with the calls 0, 8, 32, 128, then every 512. Of long calls, which are few, the one at 8 is
-  /// left out.
-  static constexpr uint64_t kFirstTrial = 8;
-  static constexpr uint64_t kGrowth = 4;
+  /// The calls with which trials begin; then every 512th. Links try their stores in the first few calls (of
+  /// the longest ones in the first one, of 64 KiB also from call 32 on), and slices of such trials do not
+  /// count.
+  using Begins = std::array<uint64_t, 4>;
+  static constexpr Begins kFirst = {10, 22, 60, 128};
+  static constexpr Begins kFirstOfLong = {4, 4, 32, 128};
+  static constexpr Begins kFirstOfLongest = {0, 0, 32, 128};
   static constexpr uint64_t kPeriod = 512;
   /// A trial makes so many calls in each way.
   static constexpr uint64_t kCalls = 2;
@@ -98,6 +104,14 @@ class ResultTrials {
   Stores choice() const {
     if (streaming_.wins()) return Stores::kStreaming;
     return strings_.wins() ? Stores::kString : Stores::kOrdinary;
+  }
+
+  /// With which call the last trial began. Before the first one: with which it will.
+  uint64_t last_begin() const {
+    if (calls_ >= kPeriod) return calls_ / kPeriod * kPeriod;
+    uint64_t last = first_trials_[0];
+    for (const uint64_t begin : first_trials_) last = begin <= calls_ ? begin : last;
+    return last;
   }
 
   /// A trial begins as the calls before it. Stores past the caches throw the buffers out of them, so they
@@ -150,8 +164,8 @@ class ResultTrials {
   TrialVotes streaming_;
   TrialVotes strings_;
   Percent cached_ = kCached;
-  uint64_t first_trial_ = kFirstTrial;  ///< behind the one that the calls begin with
-  Stores stores_ = Stores::kOrdinary;   ///< of this call
+  Begins first_trials_ = kFirst;
+  Stores stores_ = Stores::kOrdinary;  ///< of this call
   bool tries_strings_ = false;
   bool is_timed_ = false;
 };

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/result_trials.h"
+
 namespace tutti {
 namespace {
 
@@ -140,20 +142,20 @@ TEST(CarriageTrialsTest, TheFirstTrialOfLongCallsIsEarly) {
   for (uint64_t call = 16; call < 26; ++call) EXPECT_TRUE(trial_call(call, kLong)) << call;
   for (uint64_t call = 26; call < 40; ++call) EXPECT_FALSE(trial_call(call, kLong)) << call;
   EXPECT_EQ(trial_call(40, kLong), TrialCall{});
-  for (uint64_t call = 0; call < 20'000; ++call) {
-    const uint64_t results = last_trial(call, 32, 4, 512);  // as in ResultTrials
-    if (call >= results + 8) continue;
-    EXPECT_FALSE(trial_call(call, kLong)) << call;
-  }
 }
 
 TEST(CarriageTrialsTest, NoTrialFallsOnOneOfResults) {
-  for (const uint64_t through_slots : {4, 8, 16, 32}) {
+  for (const bool is_long : {false, true}) {
+    ResultTrials results({.are_long = is_long, .have_string_moves = true});
     for (uint64_t call = 0; call < 40'000; ++call) {
-      const uint64_t begin = last_trial(call, 8, 4, 512);  // as in ResultTrials
-      if (call >= begin + 8) continue;
-      EXPECT_FALSE(trial_call(call, {.through_slots = through_slots}).has_value())
-          << call << ", " << through_slots;
+      results.begin();
+      if (!results.is_timed()) continue;
+      for (const uint64_t through_slots : {4, 8, 16, 32}) {
+        const PullTrial pull =
+            is_long ? PullTrial::of(0, 8u << 20) : PullTrial{.through_slots = through_slots};
+        EXPECT_FALSE(trial_call(call, pull)) << call << ", " << through_slots;
+        EXPECT_FALSE(trial_call(call - 1, pull)) << call << ", " << through_slots;
+      }
     }
   }
 }

@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "transports/store_trials.h"
+
 namespace tutti {
 namespace {
 
@@ -26,17 +28,39 @@ uint32_t run(ResultTrials& trials, uint32_t count, uint64_t ordinary_ns, uint64_
 }
 
 TEST(ResultTrialsTest, BothWaysAreTriedThenTheFasterOneIsKept) {
-  for (const bool at_first : {false, true}) {
-    ResultTrials cached({.are_long = at_first});
-    EXPECT_EQ(run(cached, 4, kFastNs, kSlowNs), 2u);
-    run(cached, 8, kFastNs, kSlowNs);
-    EXPECT_EQ(run(cached, 1012, kFastNs, kSlowNs), at_first ? 26u : 6u)
-        << "two calls of three trials; long calls have one trial less, and stream until call 34";
+  constexpr uint32_t kCalls = 1024;  // with five trials, of long calls four
+  ResultTrials cached;
+  EXPECT_EQ(run(cached, kCalls, kFastNs, kSlowNs), 10u) << "two calls of each trial";
+  ResultTrials uncached;
+  EXPECT_EQ(run(uncached, kCalls, kSlowNs, kFastNs), 2 + (kCalls - 24) - 12u) << "from call 24 on";
+  ResultTrials long_cached({.are_long = true});
+  EXPECT_EQ(run(long_cached, kCalls, kFastNs, kSlowNs), 34 - 4 + 4u) << "until the second trial is over";
+  ResultTrials long_uncached({.are_long = true});
+  EXPECT_EQ(run(long_uncached, kCalls, kSlowNs, kFastNs), kCalls - 16) << "four calls of each trial do not";
+}
 
-    ResultTrials uncached({.are_long = at_first});
-    EXPECT_EQ(run(uncached, 4, kSlowNs, kFastNs), 2u);
-    run(uncached, 8, kSlowNs, kFastNs);
-    EXPECT_EQ(run(uncached, 1012, kSlowNs, kFastNs), 1012u - 12) << "four calls of three trials";
+// Goal: no trial lies in the first trials of stores into slots, which would make it worthless
+// (transports/store_trials.h). Method: of calls of 64 to 512 KiB in slices of 16 KiB, and of 2 MiB in wide
+// ones.
+TEST(ResultTrialsTest, TheFirstTrialIsBehindThoseOfStores) {
+  constexpr uint64_t kSlots = 128, kWideSlots = 32;
+  const auto is_clean = [](uint64_t call, uint64_t slices, uint64_t slots, StoreTrials::Length length) {
+    for (uint64_t slice = call * slices; slice < (call + 1) * slices; ++slice) {
+      if (!StoreTrials::trial_of(slice, slots, length)) return true;
+    }
+    return false;
+  };
+  for (const bool is_long : {false, true}) {
+    ResultTrials trials({.are_long = is_long, .have_string_moves = true});
+    for (uint64_t call = 0; call < 20'000; ++call) {
+      trials.begin();
+      if (!trials.is_timed()) continue;
+      EXPECT_TRUE(!is_long || is_clean(call, 32, kWideSlots, StoreTrials::kWideSlices)) << call;
+      for (const uint64_t slices : {4, 8, 16, 32}) {
+        const auto length = slices < 8 ? StoreTrials::kMiddlePiece : StoreTrials::kLongPiece;
+        EXPECT_TRUE(is_long || is_clean(call, slices, kSlots, length)) << call << ", " << slices;
+      }
+    }
   }
 }
 
@@ -78,13 +102,13 @@ TEST(ResultTrialsTest, CallsThatFillTheCachesAreNotCounted) {
   EXPECT_EQ(streamed, 2u) << "a trial";
 }
 
-// Goal: what first touches of pages cost in the first calls decides nothing later. Method: in the first two
-// trials both ways are slow and streaming seems the faster one, then the caches are faster by far.
+// Goal: what first touches of pages cost in the first calls decides nothing later. Method: in the first trial
+// both ways are slow and streaming seems the faster one, then the caches are faster by far.
 TEST(ResultTrialsTest, FirstTouchesDoNotDecide) {
   ResultTrials trials;
-  run(trials, 32, 10 * kSlowNs, 10 * kFastNs);
+  run(trials, 22, 10 * kSlowNs, 10 * kFastNs);
   run(trials, 6, kFastNs, kSlowNs);
-  EXPECT_EQ(run(trials, 64 - 38, kFastNs, kSlowNs), 0u);
+  EXPECT_EQ(run(trials, 60 - 28, kFastNs, kSlowNs), 0u);
 }
 
 /// Runs `count` calls. Returns how many moved strings.
@@ -124,15 +148,15 @@ TEST(ResultTrialsTest, FirstTouchesDoNotDecideWhereStringsAreTried) {
     }
     return streamed;
   };
-  calls(8, {10 * kSlowNs, 10 * kSlowNs, 10 * kSlowNs});
-  calls(32, {kFastNs, kSlowNs, kSlowNs});
+  calls(12, {10 * kSlowNs, 10 * kSlowNs, 10 * kSlowNs});
+  calls(28, {kFastNs, kSlowNs, kSlowNs});
   EXPECT_EQ(calls(64 - 40, {kFastNs, kSlowNs, kSlowNs}), 0u);
 }
 
 // Goal: strings that beat the ordinary stores of first touches only do not win.
 TEST(ResultTrialsTest, StringsAreComparedWithOrdinaryStoresOfTheSameTime) {
   ResultTrials trials({.have_string_moves = true});
-  run_with_strings(trials, 8, 10 * kSlowNs, kSlowNs);
+  run_with_strings(trials, 16, 10 * kSlowNs, kSlowNs);
   EXPECT_EQ(run_with_strings(trials, 24, kFastNs / 2, kFastNs / 2 + 200), 2u) << "a trial";
 }
 
@@ -189,8 +213,8 @@ TEST(ResultTrialsTest, EachTrialTriesStringMoves) {
 // wrote past the caches in some starts until call 2500. Method: costs as measured there, in percent.
 TEST(ResultTrialsTest, StringMovesWinAtOnceWhereOrdinaryStoresDoNot) {
   ResultTrials trials({.have_string_moves = true});
-  run_with_strings(trials, 40, kSlowNs * 86 / 100, kSlowNs * 60 / 100);
-  EXPECT_EQ(run_with_strings(trials, 88, kSlowNs * 86 / 100, kSlowNs * 60 / 100), 88u);
+  run_with_strings(trials, 30, kSlowNs * 86 / 100, kSlowNs * 60 / 100);
+  EXPECT_EQ(run_with_strings(trials, 30, kSlowNs * 86 / 100, kSlowNs * 60 / 100), 30u);
 }
 
 TEST(ResultTrialsTest, WithoutStringMovesNoneIsTried) {

@@ -24,6 +24,15 @@ constexpr uint64_t kBytes = 4096;
 constexpr uint64_t kFastNs = 400;
 constexpr uint64_t kSlowNs = 2400;
 
+std::optional<Stores> trial_of(uint64_t number, uint64_t slots, StoreTrials::Length length) {
+  const auto trial = StoreTrials::trial_of(number, slots, length);
+  return trial ? std::optional(trial->stores) : std::nullopt;
+}
+std::optional<Stores> timed_trial_of(uint64_t number, uint64_t slots, StoreTrials::Length length) {
+  const auto trial = StoreTrials::trial_of(number, slots, length);
+  return trial && trial->is_timed ? std::optional(trial->stores) : std::nullopt;
+}
+
 // Goal: a length that a link carries for the first time is tried at once. While trials went by the numbers of
 // all messages, calls of 256 KiB used the slowest stores for up to 112 calls, and so were pulled.
 TEST(StoreTrialsTest, TheTrialsOfALengthBeginWithItsFirstMessage) {
@@ -38,7 +47,7 @@ TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
   for (const uint64_t slots : {4u, 32u, 128u, 256u}) {
     std::map<Stores, uint32_t> of_short;
     for (uint64_t number = 0; number < 48 * slots; ++number) {
-      if (const auto trial = StoreTrials::timed_trial_of(number, slots, kShort)) ++of_short[*trial];
+      if (const auto trial = timed_trial_of(number, slots, kShort)) ++of_short[*trial];
     }
     EXPECT_EQ(of_short, (std::map<Stores, uint32_t>{{kOrdinary, 12}, {kStreaming, 12}})) << slots;
   }
@@ -53,12 +62,12 @@ TEST(StoreTrialsTest, LongerPiecesHaveRunsOfSlices) {
       std::map<Stores, uint64_t> timed;
       constexpr uint64_t kNumbers = 12288;
       for (uint64_t number = 0; number < kNumbers; ++number) {
-        const auto trial = StoreTrials::trial_of(number, slots, length);
+        const auto trial = trial_of(number, slots, length);
         if (trial) ++tried[*trial];
         if (trial) {
-          EXPECT_EQ(trial, StoreTrials::trial_of(number ^ 1, slots, length)) << "slices of a run";
+          EXPECT_EQ(trial, trial_of(number ^ 1, slots, length)) << "slices of a run";
         }
-        if (const auto also = StoreTrials::timed_trial_of(number, slots, length)) ++timed[*also];
+        if (const auto also = timed_trial_of(number, slots, length)) ++timed[*also];
       }
       for (const Stores kind : {kOrdinary, kStreaming, kString}) {
         EXPECT_EQ(2 * timed[kind], tried[kind]) << "every second run";
@@ -74,8 +83,8 @@ TEST(StoreTrialsTest, AnyRingHasTrialsOrNone) {
   for (const auto length : {kShort, kMiddle, kLong, kWide}) {
     for (const uint64_t slots : {0u, 1u, 2u, 4u}) {
       for (uint64_t number = 0; number < 64; ++number) {
-        const auto trial = StoreTrials::trial_of(number, slots, length);
-        const auto timed = StoreTrials::timed_trial_of(number, slots, length);
+        const auto trial = trial_of(number, slots, length);
+        const auto timed = timed_trial_of(number, slots, length);
         EXPECT_TRUE(!timed || timed == trial);
         EXPECT_FALSE(trial && (slots == 0 || StoreTrials::times_runs(length))) << "no room for runs";
       }
@@ -90,7 +99,7 @@ TEST(StoreTrialsTest, EachKindIsTriedInEachPlace) {
     std::map<uint64_t, std::set<Stores>> tried;
     std::set<Stores> all;
     for (uint64_t number = 0; number < 8192; ++number) {
-      if (const auto trial = StoreTrials::timed_trial_of(number, kSlots, length)) {
+      if (const auto trial = timed_trial_of(number, kSlots, length)) {
         tried[number % kSlots].insert(*trial);
         all.insert(*trial);
       }
@@ -105,11 +114,11 @@ TEST(StoreTrialsTest, ATimedTrialFollowsOneOfItsKindInTheSameSlot) {
   constexpr uint64_t kSlots = 32;
   for (const auto length : {kShort, kMiddle, kLong}) {
     for (uint64_t number = 0; number < 16 * kSlots; ++number) {
-      const auto timed = StoreTrials::timed_trial_of(number, kSlots, length);
+      const auto timed = timed_trial_of(number, kSlots, length);
       if (!timed) continue;
       ASSERT_GE(number, kSlots);
-      EXPECT_EQ(StoreTrials::trial_of(number - kSlots, kSlots, length), timed) << number;
-      EXPECT_EQ(StoreTrials::timed_trial_of(number - kSlots, kSlots, length), std::nullopt) << number;
+      EXPECT_EQ(trial_of(number - kSlots, kSlots, length), timed) << number;
+      EXPECT_EQ(timed_trial_of(number - kSlots, kSlots, length), std::nullopt) << number;
     }
   }
 }
@@ -208,7 +217,7 @@ TEST(StoreTrialsTest, LongerPiecesTryMoreKinds) {
   for (const auto& [length, kinds] : wanted) {
     std::set<Stores> tried;
     for (uint64_t number = 0; number < 8192; ++number) {
-      if (const auto trial = StoreTrials::timed_trial_of(number, 32, length)) tried.insert(*trial);
+      if (const auto trial = timed_trial_of(number, 32, length)) tried.insert(*trial);
     }
     EXPECT_EQ(tried, kinds) << int{length};
   }
