@@ -18,12 +18,11 @@ constexpr double kCalibrationShare = 0.15;  // of a row
 constexpr int kCalibrationGrowth = 4;
 constexpr int kLeastIterations = 8;  // with --row-time
 // A link has up to 128 slots of 16 KiB, and calls try how to write their results until call 136
-// (engine/result_trials.h). There is no time to settle longer calls as well, but calls from 8 MiB on try
-// pulling until call 26 (transports/carriage_trials.h).
+// (engine/result_trials.h). There is no time to settle longer calls as well.
 constexpr size_t kSettlingBytes = 8u << 20;
-constexpr size_t kLeastSettling = 60;
+constexpr size_t kLeastSettling = 68;
 constexpr size_t kLongCall = 1u << 20;
-constexpr size_t kLongSettling = 26;
+constexpr size_t kLongSettling = 16;
 constexpr size_t kMostSettling = 136;
 constexpr int kMostIterations = 100'000;
 constexpr int kMostSamples = 2'000;  // with -I, which writes all samples to the JSON file

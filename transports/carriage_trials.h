@@ -6,8 +6,9 @@
 // are pulled. Of each way the two last ones count, if they took about equally long: a call that lost its
 // core, or waited for a rank that came late, must not decide. A trial that speaks against the present way is
 // repeated at once. The numbers of these calls are the same on all ranks that make the same calls: else one
-// rank would try slots while another one pulls. Where slots take much less than the kernel's copy within a
-// process, no trial pulls. Figures: docs/measurements/carriage.md.
+// rank would try slots while another one pulls. Only a repetition may be one rank's alone: then it times what
+// its own choice changes. Where slots take much less than the kernel's copy within a process, no trial pulls.
+// Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -29,57 +30,76 @@ inline constexpr uint32_t kLongPulledCalls = 3;
 /// 128) and multiples of 512, and take up to so many calls.
 inline constexpr uint64_t kResultTrialCalls = 8;
 
+/// The number, of calls or messages, with which the last trial began: `first`, `growth` times that and so on,
+/// then every `period`. Before them: 0.
+constexpr uint64_t last_trial(uint64_t number, uint64_t first, uint64_t growth, uint64_t period) {
+  if (number < first) return 0;
+  if (number >= period) return number / period * period;
+  while (growth * first <= number) first *= growth;
+  return first;
+}
+
 /// How many calls a trial makes in each way, and then perhaps once more.
 struct PullTrial {
-  uint64_t through_slots = 4;
+  static constexpr uint64_t kLeastThroughSlots = 4;
+  static constexpr uint64_t kMostThroughSlots = 32;
+  static constexpr uint64_t kPeriodPerCall = 512;
+
+  uint64_t through_slots = kLeastThroughSlots;
   uint32_t pulled = kPulledCalls;
+  bool is_early = false;  ///< there is an additional trial
 
   /// Of calls of `call_bytes`; through slots a round of a ring of `ring_bytes`.
   static constexpr PullTrial of(uint64_t ring_bytes, uint64_t call_bytes) {
     constexpr uint64_t kLong = 8u << 20;
-    if (call_bytes >= kLong) return {.through_slots = 2, .pulled = kLongPulledCalls};
     const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);
-    return {.through_slots = std::bit_ceil(std::clamp<uint64_t>(round, 4, 32))};
+    if (call_bytes < kLong)
+      return {.through_slots = std::bit_ceil(std::clamp(round, kLeastThroughSlots, kMostThroughSlots))};
+    const uint64_t rounds =
+        std::clamp(round, kLeastThroughSlots / 2, kMostThroughSlots);  // a call is many rounds
+    return {.through_slots = std::bit_ceil(rounds), .pulled = kLongPulledCalls, .is_early = round <= 2};
   }
   constexpr uint64_t calls() const { return through_slots + pulled; }
-  /// The call with which the first trial begins.
+  /// The first trial begins so many calls behind those of results.
   constexpr uint64_t first() const {
-    if (pulled == kLongPulledCalls) return 8;
+    constexpr uint64_t kEarly = 8;
+    if (is_early) return kEarly;
     // Two rounds of the ring pay for first touches of pages, and their trials of stores must be over.
     constexpr uint64_t kRounds = 4;
     return std::bit_ceil(kResultTrialCalls + kRounds * through_slots + kPulledCalls);
   }
-  constexpr uint64_t period() const { return 512 * std::max<uint64_t>(through_slots, 4); }
+  constexpr uint64_t period() const { return kPeriodPerCall * std::max(through_slots, kLeastThroughSlots); }
 };
 
 /// A call of a trial.
 struct TrialCall {
   bool pulled = false;
-  bool again = false;  ///< of the repetition
+  bool is_repetition = false;
   friend constexpr bool operator==(const TrialCall&, const TrialCall&) = default;
 };
 
 /// What a trial makes of call `number`, of those of one size. No value: the call belongs to no trial. Trials
 /// are rare, because where slots are faster a pulled call takes up to four times as long: of 4 calls through
-/// slots they begin at calls 40, 136, 520, then every 2048 calls; those of long calls at call 16, too.
+/// slots they begin at calls 40, 136, 520, then every 2048 calls; early ones at call 16, too.
 constexpr std::optional<TrialCall> trial_call(uint64_t number, const PullTrial& trial) {
   constexpr uint64_t kGrowth = 4;
   if (number < kResultTrialCalls + trial.first()) return std::nullopt;
   number -= kResultTrialCalls;
   const uint64_t place = number - last_trial(number, trial.first(), kGrowth, trial.period());
   if (place >= 2 * trial.calls()) return std::nullopt;
-  return TrialCall{.pulled = place % trial.calls() >= trial.through_slots, .again = place >= trial.calls()};
+  return TrialCall{.pulled = place % trial.calls() >= trial.through_slots,
+                   .is_repetition = place >= trial.calls()};
 }
 
 /// What the trials of one size have shown so far.
-struct PullLeaning {
+struct PullPreference {
   bool is_preferred = false;
   bool may_gain = true;
-  bool doubts = false;  ///< the last trial spoke against what is preferred
+  bool repeats = false;  ///< the last trial spoke against what is preferred
 
   /// Whether a call of which trial_call says `trial` is one of a trial.
   constexpr bool tries(const std::optional<TrialCall>& trial) const {
-    return trial && (!trial->again || doubts);
+    return trial && (!trial->is_repetition || repeats);
   }
   /// Whether it is pulled.
   constexpr bool pulls(const std::optional<TrialCall>& trial) const {
@@ -100,11 +120,11 @@ class CarriageVotes {
  public:
   /// A trial is worth while if slots took about as long as pulling does at least, or longer. Pages of 2 MiB
   /// make the kernel's copy faster than what was measured.
-  PullLeaning leaning(uint64_t least_pulled_ns) const {
+  PullPreference preference(uint64_t least_pulled_ns) const {
     const uint64_t slots_ns = std::ranges::min(took_ns_[0]);  // 0: not known
     return {.is_preferred = votes_.wins(),
             .may_gain = slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3,
-            .doubts = doubts_};
+            .repeats = repeats_};
   }
 
   /// `pulled_calls`: of a trial.
@@ -115,7 +135,7 @@ class CarriageVotes {
     took = {run_ > 1 ? took[1] : UINT64_MAX, took_ns};
     // The first pulled call finds the buffers where slots have left them.
     if (!pulled || run_ != pulled_calls) return;
-    doubts_ = false;
+    repeats_ = false;
     if (agree(took_ns_[0]) && agree(took_ns_[1])) vote();
   }
 
@@ -140,13 +160,13 @@ class CarriageVotes {
       votes_.vote(true);
       if (!preferred && votes_.wins()) votes_.begin_anew();
     }
-    doubts_ = (pulled_ns < slots_ns) != votes_.wins();
+    repeats_ = (pulled_ns < slots_ns) != votes_.wins();
   }
 
   std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                     ///< calls in a row that took the same way
   bool last_pulled_ = false;
-  bool doubts_ = false;
+  bool repeats_ = false;
   TrialVotes votes_;  ///< for pulling
 };
 
@@ -161,9 +181,9 @@ class CarriageTrials {
   /// Whether to pull in the next call.
   bool begin() {
     const std::optional<TrialCall> trial = trial_call(calls_++, shape_);
-    const PullLeaning leaning = votes_.leaning(least_pulled_ns_);
-    is_trial_ = leaning.tries(trial);
-    return leaning.pulls(trial);
+    const PullPreference preference = votes_.preference(least_pulled_ns_);
+    is_trial_ = preference.tries(trial);
+    return preference.pulls(trial);
   }
   /// Whether the call is to be timed.
   bool is_trial() const { return is_trial_; }
@@ -201,29 +221,30 @@ struct MessageVotes {
   MessageCounts counts;
   std::array<CarriageVotes, kMessageClasses> votes = {};
   /// For each class a bit if pulling is preferred, one, kHopelessShift higher, if it cannot gain, and one,
-  /// kDoubtShift higher, if the last trial spoke against what is preferred.
+  /// kRepeatShift higher, if the last trial spoke against what is preferred.
   uint32_t preferences = 0;
 
-  static PullLeaning leaning(uint32_t preferences, uint64_t bytes) {
+  static PullPreference preference(uint32_t preferences, uint64_t bytes) {
     const uint32_t size_class = message_class(bytes);
     const auto has = [&](uint32_t shift) { return (preferences >> (size_class + shift) & 1u) != 0; };
-    return {.is_preferred = has(0), .may_gain = !has(kHopelessShift), .doubts = has(kDoubtShift)};
+    return {.is_preferred = has(0), .may_gain = !has(kHopelessShift), .repeats = has(kRepeatShift)};
   }
   void add(bool pulled, uint64_t bytes, uint64_t took_ns, const PullCost& cost = {}) {
     const uint32_t size_class = message_class(bytes);
     CarriageVotes& of = votes[size_class];
     const uint32_t pulled_calls = PullTrial::of(0, kLeastClassBytes << size_class).pulled;
     of.add(pulled, took_ns * kLeastClassBytes / bytes, pulled_calls);
-    const PullLeaning now = of.leaning(cost.least_ns(bytes) * kLeastClassBytes / bytes);
+    const PullPreference now = of.preference(cost.least_ns(bytes) * kLeastClassBytes / bytes);
     set_bit(size_class, now.is_preferred);
     set_bit(size_class + kHopelessShift, !now.may_gain);
-    set_bit(size_class + kDoubtShift, now.doubts);
+    set_bit(size_class + kRepeatShift, now.repeats);
   }
 
  private:
   static constexpr uint32_t kHopelessShift = 10;
-  static constexpr uint32_t kDoubtShift = 20;
-  static_assert(kMessageClasses <= kHopelessShift);
+  static constexpr uint32_t kRepeatShift = 20;
+  static_assert(kMessageClasses <= kHopelessShift && kHopelessShift + kMessageClasses <= kRepeatShift &&
+                kRepeatShift + kMessageClasses <= 32);
 
   void set_bit(uint32_t place, bool is_set) {
     preferences = is_set ? preferences | 1u << place : preferences & ~(1u << place);

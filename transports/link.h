@@ -198,8 +198,11 @@ struct SendLink {
   /// Counts the next message that is long enough to be pulled, however it travels. Whether to pull it, where
   /// that is possible.
   bool choose_pulling(uint64_t message_bytes) {
-    return MessageVotes::leaning(preferences, message_bytes)
-        .pulls(counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes));
+    const auto trial = counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes);
+    // Pulled messages need few slots, so the writer seldom asks for room.
+    if (trial && trial->is_repetition)
+      preferences = load_shared(credits[0].pull_preferences, std::memory_order_relaxed);
+    return MessageVotes::preference(preferences, message_bytes).pulls(trial);
   }
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
@@ -346,7 +349,7 @@ struct RecvLink {
   /// long enough to be pulled.
   bool begin_trial(uint64_t message_bytes) {
     return votes != nullptr &&
-           MessageVotes::leaning(votes->preferences, message_bytes)
+           MessageVotes::preference(votes->preferences, message_bytes)
                .tries(votes->counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes));
   }
   /// Whether the message released last has been pulled.

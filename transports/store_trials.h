@@ -51,20 +51,21 @@ class StoreTrials {
     friend constexpr bool operator==(const Trial&, const Trial&) = default;
   };
   /// What message `number` of its length tries, in a ring of `slots`, a power of two. The kinds take turns in
-  /// each place: the first slice of a piece takes longer than the others. The first trial is at once. Later
-  /// ones come before the numbers of messages with which trials of results begin
-  /// (engine/result_trials.h), multiples of 2048 for many lengths.
+  /// each place: the first slice of a piece takes longer than the others. The first trial is at once. In
+  /// runs, each later one begins kBehindResults messages behind a multiple of the period. There trials of
+  /// results begin (engine/result_trials.h: at multiples of 512 calls, for many lengths of 2048 messages).
   static constexpr std::optional<Trial> trial_of(uint64_t number, uint64_t slots, Length length) {
     const uint64_t kinds = kinds_for(length);
     const uint64_t run = run_slices(slots, length);
     if (slots == 0 || run == 0) return std::nullopt;
     const bool is_run = run > 1;
     const uint64_t period = is_run ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
-    const uint64_t shifted = is_run && number >= 2 * slots ? number + period / 8 : number;
-    const uint64_t place = shifted & (period - 1);
+    const uint64_t behind = is_run && number >= 2 * slots ? kBehindResults : 0;
+    if (behind != 0 && number < period + behind) return std::nullopt;
+    const uint64_t place = (number - behind) & (period - 1);
     const uint64_t place_in_round = place & (slots - 1);
     if (place >= 2 * slots || place_in_round >= kinds * run) return std::nullopt;
-    return Trial{.stores = static_cast<Stores>((place_in_round / run + shifted / period) % kinds),
+    return Trial{.stores = static_cast<Stores>((place_in_round / run + number / period) % kinds),
                  .is_timed = place >= slots};
   }
   /// Slices that a trial stores in one way: one string move among other stores takes up to 1.4 times as long.
@@ -158,6 +159,7 @@ class StoreTrials {
   static constexpr uint64_t kRounds = 4;      ///< of the ring, for each trial
   /// Of trials in runs: messages for each, of which 64 may take up to three times as long.
   static constexpr uint64_t kPeriodOfRuns = 2048;
+  static constexpr uint64_t kBehindResults = 512;
   static constexpr uint64_t kRunSlices = 8;
   static constexpr uint64_t kMostGrowth = 4;
   /// Trials that a mean is of, by their bytes: eight of 16 KiB come every 32 MiB, and cores move. Of slices

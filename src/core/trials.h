@@ -1,5 +1,5 @@
-// What the trials by timing share: when they begin, what counts alike, and how many decide
-// (transports/carriage_trials.h, engine/result_trials.h).
+// What the trials by timing share: what counts alike, and how many decide (transports/carriage_trials.h,
+// engine/result_trials.h).
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,6 @@
 #include <cstdint>
 
 namespace tutti {
-
-/// The number, of calls or messages, with which the last trial began: `first`, `growth` times that and so on,
-/// then every `period`. Before them: 0.
-constexpr uint64_t last_trial(uint64_t number, uint64_t first, uint64_t growth, uint64_t period) {
-  if (number < first) return 0;
-  if (number >= period) return number / period * period;
-  while (growth * first <= number) first *= growth;
-  return first;
-}
 
 /// Sizes that are judged together: class 0 ends below 2 * `least`, each following one at twice that. The last
 /// of `classes` has no end.

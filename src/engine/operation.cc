@@ -365,7 +365,7 @@ bool Operation::next_step(BoundLane& lane) {
 
 /// Chooses the stores for the slots and results that the step writes, of `bytes`. Returns when the slice
 /// began if it is a timed trial of StoreTrials or ResultTrials, else 0. Slices that try stores into slots do
-/// not count for results: such a kind may take three times as long.
+/// not count for results: some kinds take three times as long.
 [[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes) const {
   const BoundEnd* ends = &ends_[step.first_end];
   step.job.streaming_sinks = result_stores_ == Stores::kStreaming ? step.trial_outputs : 0;

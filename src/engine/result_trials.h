@@ -41,7 +41,7 @@ class ResultTrials {
   /// Begins a call. How it writes its results.
   Stores begin() {
     finish_call();
-    uint64_t place = calls_ - last_begin();  // before the first trial: behind all of them
+    uint64_t place = calls_ - last_trial_begin();  // before the first trial: behind all of them
     if (place == 0) begin_trial();
     ++calls_;
     is_timed_ = false;
@@ -63,13 +63,13 @@ class ResultTrials {
   }
 
  private:
-  /// The calls with which trials begin; then every 512th. Links try their stores in the first few calls (of
-  /// the longest ones in the first one, of 64 KiB also from call 32 on), and slices of such trials do not
-  /// count.
-  using Begins = std::array<uint64_t, 4>;
-  static constexpr Begins kFirst = {10, 22, 60, 128};
-  static constexpr Begins kFirstOfLong = {4, 4, 32, 128};
-  static constexpr Begins kFirstOfLongest = {0, 0, 32, 128};
+  /// The calls with which the first trials begin; then each 512th call begins one. Links try their stores in
+  /// the first few calls (of the longest ones in the first), and slices of such trials do not count. Of 32,
+  /// 96 and 192 KiB one of the first trials is lost by that.
+  using FirstTrials = std::array<uint64_t, 4>;
+  static constexpr FirstTrials kFirst = {10, 22, 60, 128};
+  static constexpr FirstTrials kFirstOfLong = {4, 4, 32, 128};
+  static constexpr FirstTrials kFirstOfLongest = {0, 0, 32, 128};
   static constexpr uint64_t kPeriod = 512;
   /// A trial makes so many calls in each way.
   static constexpr uint64_t kCalls = 2;
@@ -107,7 +107,7 @@ class ResultTrials {
   }
 
   /// With which call the last trial began. Before the first one: with which it will.
-  uint64_t last_begin() const {
+  uint64_t last_trial_begin() const {
     if (calls_ >= kPeriod) return calls_ / kPeriod * kPeriod;
     uint64_t last = first_trials_[0];
     for (const uint64_t begin : first_trials_) last = begin <= calls_ ? begin : last;
@@ -164,7 +164,7 @@ class ResultTrials {
   TrialVotes streaming_;
   TrialVotes strings_;
   Percent cached_ = kCached;
-  Begins first_trials_ = kFirst;
+  FirstTrials first_trials_ = kFirst;
   Stores stores_ = Stores::kOrdinary;  ///< of this call
   bool tries_strings_ = false;
   bool is_timed_ = false;

@@ -282,12 +282,46 @@ TEST(PullingTest, AWriterTriesOnlyWhatMayGain) {
     MessageVotes reader;
     reader.add(false, kMessage, may_gain ? 1000 : 10, {.call_ns = 1000});
     send.preferences = reader.preferences;
+    store_shared(send.credits[0].pull_preferences, reader.preferences);
     int count = 0;
     for (int i = 0; i < 1000; ++i) count += send.choose_pulling(kMessage) ? 1 : 0;
     return count;
   };
   EXPECT_GT(pulled(true), 0);
   EXPECT_EQ(pulled(false), 0);
+}
+
+// Goal: both ends repeat a trial that spoke against slots, and no other. Method: the writer never runs out of
+// slots, so it learns that only by looking.
+TEST(PullingTest, BothEndsRepeatATrialThatSpokeAgainstSlots) {
+  constexpr RingShape kShape{.slots = 4, .slot_bytes = 4096};
+  constexpr uint64_t kMessage = 100'000;
+  constexpr uint64_t kFirstTrial = 50,
+                     kRepetition = 10;  // calls until the first one is over, calls of the other
+  for (const bool is_pulling_faster : {false, true}) {
+    RingMemory memory(kShape);
+    SendLink send = SendLink::at(memory.bytes(), kShape);
+    RecvLink recv = RecvLink::at(memory.bytes(), kShape, 0);
+    MessageVotes votes;
+    recv.votes = &votes;
+    uint64_t pulled = 0, timed = 0;
+    const auto pass = [&](uint64_t count) {
+      for (uint64_t i = 0; i < count; ++i) {
+        const bool is_pulled = send.choose_pulling(kMessage);
+        pulled += is_pulled ? 1 : 0;
+        if (!recv.begin_trial(kMessage)) continue;
+        ++timed;
+        recv.judge_message(is_pulled, kMessage, is_pulled == is_pulling_faster ? 900'000 : 1'000'000, {});
+      }
+    };
+    pass(kFirstTrial);
+    EXPECT_EQ(pulled, kPulledCalls);
+    EXPECT_EQ(timed, kRepetition);
+    pass(kRepetition);
+    EXPECT_EQ(pulled, (is_pulling_faster ? 2 : 1) * kPulledCalls);
+    EXPECT_EQ(timed, (is_pulling_faster ? 2 : 1) * kRepetition);
+    EXPECT_EQ(MessageVotes::preference(votes.preferences, kMessage).is_preferred, is_pulling_faster);
+  }
 }
 
 /// Two ranks and their links, whose long payloads lie in slots that go with the messages.

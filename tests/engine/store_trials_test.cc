@@ -57,7 +57,7 @@ TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
 // stores took longer than one among its like: messages of 32 KiB took up to 1.25 times as long.
 TEST(StoreTrialsTest, LongerPiecesHaveRunsOfSlices) {
   for (const auto length : {kMiddle, kLong}) {
-    for (const uint64_t slots : {8u, 32u, 128u}) {
+    for (const uint64_t slots : {8u, 16u, 32u, 64u, 128u, 256u}) {
       std::map<Stores, uint64_t> tried;
       std::map<Stores, uint64_t> timed;
       constexpr uint64_t kNumbers = 12288;
