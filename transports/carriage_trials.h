@@ -49,15 +49,16 @@ struct PullTrial {
   uint32_t pulled = kPulledCalls;
   bool is_early = false;  ///< there is an additional trial
 
-  /// Of calls of `call_bytes`; through slots a round of a ring of `ring_bytes`.
+  /// Of calls of `call_bytes`. Those through slots fill a ring of `ring_bytes` once, if that takes 4 to 32.
   static constexpr PullTrial of(uint64_t ring_bytes, uint64_t call_bytes) {
     constexpr uint64_t kLong = 8u << 20;
     const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);
-    if (call_bytes < kLong)
-      return {.through_slots = std::bit_ceil(std::clamp(round, kLeastThroughSlots, kMostThroughSlots))};
-    const uint64_t rounds =
-        std::clamp(round, kLeastThroughSlots / 2, kMostThroughSlots);  // a call is many rounds
-    return {.through_slots = std::bit_ceil(rounds), .pulled = kLongPulledCalls, .is_early = round <= 2};
+    const bool is_long = call_bytes >= kLong;
+    // A long call is several rounds of most rings.
+    const uint64_t least = is_long ? kLeastThroughSlots / 2 : kLeastThroughSlots;
+    return {.through_slots = std::bit_ceil(std::clamp(round, least, kMostThroughSlots)),
+            .pulled = is_long ? kLongPulledCalls : kPulledCalls,
+            .is_early = is_long && round <= 2};
   }
   constexpr uint64_t calls() const { return through_slots + pulled; }
   /// The first trial begins so many calls behind those of results.
