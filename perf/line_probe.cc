@@ -43,20 +43,22 @@ Result<std::unique_ptr<LineProbe>> LineProbe::make(const Agreement& agreement, i
   double can_measure = rank > 1 || probe->page_.base() != nullptr ? 1 : 0;
   TUTTI_TRY(agreement.min({&can_measure, 1}));
   if (can_measure == 0) return std::unique_ptr<LineProbe>();
-  (void)probe->measure();
+  TUTTI_TRY(probe->measure(agreement).status());
   return probe;
 }
 
-std::array<uint64_t, 2> LineProbe::measure() {
-  if (page_.base() == nullptr) return {};
+Result<std::array<uint64_t, 2>> LineProbe::measure(const Agreement& agreement) {
+  constexpr std::array<uint64_t, 2> kNone = {};
+  TUTTI_TRY(agreement.barrier());
+  if (page_.base() == nullptr) return kNone;
   auto& lines = *reinterpret_cast<topology::LinePair*>(page_.base());
   ++number_;
   if (rank_ == 1) {
     (void)topology::answer_line(lines, number_, kTrips);
-    return {};
+    return kNone;
   }
   const auto line_ns = static_cast<uint64_t>(std::ceil(topology::send_line(lines, number_, kTrips)));
-  return {std::exchange(line_ns_, line_ns), line_ns};
+  return std::array<uint64_t, 2>{std::exchange(line_ns_, line_ns), line_ns};
 }
 
 }  // namespace tutti::perf

@@ -19,9 +19,10 @@ class LineProbe {
   /// Collective. Null on all ranks if ranks 0 and 1 share a core, or the system gives them no page to share.
   /// Errors: those of Agreement.
   static Result<std::unique_ptr<LineProbe>> make(const Agreement& agreement, int rank);
-  /// Called by all ranks at about the same time; only 0 and 1 do something. On rank 0: nanoseconds one way,
-  /// of the call before this one and of this one; 0 if rank 1 did not run within some milliseconds.
-  std::array<uint64_t, 2> measure();
+  /// Collective. Ranks 0 and 1 measure when all ranks are here: the root of a chain may be calls ahead. On
+  /// rank 0: nanoseconds one way, of the call before this one and of this one; 0 if rank 1 did not run within
+  /// some milliseconds. Errors: those of Agreement.
+  Result<std::array<uint64_t, 2>> measure(const Agreement& agreement);
 
  private:
   explicit LineProbe(int rank) : rank_(rank) {}

@@ -375,7 +375,11 @@ Result<Measurement> Measure::run(std::string* algorithm, std::optional<int>& ite
   measurement.iterations = *iterations;
   Times times;
   if (*iterations > 0) TUTTI_TRY(time(*iterations, &times));
-  if (context_.line != nullptr) measurement.line_ns = context_.line->measure();
+  if (context_.line != nullptr) {
+    const auto line_ns = context_.line->measure(context_.agreement);
+    TUTTI_TRY(line_ns.status());
+    measurement.line_ns = *line_ns;
+  }
   keep_places();
 
   const double operations = std::max(1.0, static_cast<double>(*iterations) * options.aggregate);
