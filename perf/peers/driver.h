@@ -116,8 +116,9 @@ Sample time_batches(Board& board, const Request& request, Body&& body) {
     if (board.rank() == 0) {
       const double per_call = std::max(1.0, static_cast<double>(elapsed) / static_cast<double>(calls));
       const bool enough = static_cast<double>(elapsed) >= batch_ns / 2 || calls >= kCallsMax;
-      next =
-          std::clamp<int64_t>(enough ? static_cast<int64_t>(batch_ns / per_call) : calls * 4, 1, kCallsMax);
+      const auto least = std::min(request.batch_calls, static_cast<int64_t>(4 * batch_ns / per_call));
+      const auto wanted = std::max(least, static_cast<int64_t>(batch_ns / per_call));
+      next = std::clamp<int64_t>(enough ? wanted : calls * 4, 1, kCallsMax);
       if (enough) next = -next;  // negative: this is the final length
     }
     next = agree_calls(board, next);
