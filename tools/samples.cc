@@ -16,8 +16,7 @@
 namespace tutti::tool {
 namespace {
 
-/// What noise can make of equal times (docs/measurements/topology.md).
-constexpr double kBetterThanDefault = 1.05;
+/// How much longer than the fastest one an algorithm may take that was the fastest at the size before.
 constexpr double kWorthARow = 1.03;
 /// The fastest algorithm of such calls is taken for longer ones, too.
 constexpr uint64_t kLongCall = uint64_t{1} << 20;
@@ -169,13 +168,14 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
   return times;
 }
 
-std::string Samples::winner_of(const Times& times, const std::string& before) {
+std::string Samples::winner_of(const Times& times, const std::string& before, double least_gain,
+                               bool only_gains) {
   if (times.us.empty() || (!times.by_default.empty() && !times.us.contains(times.by_default))) return {};
   const auto us = [](const auto& one) { return one.second; };
   const auto fastest = std::ranges::min_element(times.us, {}, us);
   const auto by_default = times.us.find(times.by_default);
-  const bool is_better =
-      by_default == times.us.end() || fastest->second * kBetterThanDefault < by_default->second;
+  const bool is_better = by_default == times.us.end() || fastest->second * least_gain < by_default->second;
+  if (!is_better && only_gains) return by_default->first;
   const auto winner = is_better ? fastest : by_default;
   const auto kept = times.us.find(before);
   const bool stays = kept != times.us.end() && kept->second < winner->second * kWorthARow;
@@ -202,24 +202,34 @@ uint64_t Samples::limit_between(const Known& low, const Known& high) {
   return std::clamp(static_cast<uint64_t>(limit), low.bytes, high.bytes - 1);
 }
 
-std::string Samples::rows_of(const Case& any, bool reaches_far) const {
+std::vector<Samples::Known> Samples::known_sizes(const Case& any, const TableRules& rules) const {
   std::set<uint64_t> sizes;
   for (const auto& [of, measured] : cases_) {
     if (!is_alike(of, any)) continue;
     for (const auto& [bytes, size] : measured) sizes.insert(bytes);
   }
+  const double least_gain = any.ranks > rules.cores ? rules.least_shared_gain : rules.least_gain;
   std::vector<Known> known;
   for (const uint64_t bytes : sizes) {
     Times times = times_of(any, bytes);
-    std::string winner = winner_of(times, known.empty() ? "" : known.back().winner);
-    if (!winner.empty()) known.push_back({bytes, std::move(times), std::move(winner)});
+    std::string winner =
+        winner_of(times, known.empty() ? "" : known.back().winner, least_gain, rules.only_gains);
+    const bool has_row = !rules.only_gains || winner != times.by_default;
+    if (!winner.empty()) known.push_back({bytes, std::move(times), std::move(winner), has_row});
   }
+  return known;
+}
+
+std::string Samples::rows_of(const Case& any, const TableRules& rules) const {
+  const std::vector<Known> known = known_sizes(any, rules);
   std::string out;
   uint64_t from = 0;
   for (size_t first = 0, i = 0; i < known.size(); ++i) {
     const bool is_last = i + 1 == known.size();
-    if (!is_last && known[i + 1].winner == known[i].winner) continue;
-    const bool is_open = (reaches_far && known[i].bytes >= kLongCall) || known[i].bytes > UINT64_MAX / 2;
+    const auto kind = [&](size_t at) { return std::pair(known[at].winner, known[at].has_row); };
+    if (!is_last && kind(i + 1) == kind(i)) continue;
+    const bool is_open =
+        (rules.reaches_far && known[i].bytes >= kLongCall) || known[i].bytes > UINT64_MAX / 2;
     const uint64_t longest = is_open ? UINT64_MAX : 2 * known[i].bytes;
     const uint64_t limit = is_last ? longest : limit_between(known[i], known[i + 1]);
     const ChoiceRow row{
@@ -230,7 +240,7 @@ std::string Samples::rows_of(const Case& any, bool reaches_far) const {
         .bytes_max = limit,
         .condition = any.hosts > 1 ? ChoiceRow::Condition::kHosts : ChoiceRow::Condition::kPublish,
         .algorithm = known[i].winner};
-    out += print_row(row) + note_of(known[first]) + "\n";
+    if (known[i].has_row) out += print_row(row) + note_of(known[first]) + "\n";
     from = limit + 1;
     first = i + 1;
   }
@@ -244,12 +254,12 @@ std::string Samples::note_of(const Known& size) {
   return format("  # %.4g us, default %.4g us", us, by_default->second);
 }
 
-std::string Samples::table(bool reaches_far) const {
+std::string Samples::table(const TableRules& rules) const {
   std::string out =
       "# Measured by tutti-tune or tutti-topo. The times are those of the first size of a row.\n";
   std::set<std::tuple<Collective, uint32_t, uint32_t>> done;
   for (const auto& [of, sizes] : cases_) {
-    if (done.emplace(of.collective, of.ranks, of.hosts).second) out += rows_of(of, reaches_far);
+    if (done.emplace(of.collective, of.ranks, of.hosts).second) out += rows_of(of, rules);
   }
   return out;
 }

@@ -34,6 +34,19 @@ struct Sample {
 /// The upper one of the two in the middle; 0: none.
 double middle(std::vector<double> values);
 
+struct TableRules {
+  /// The library's own choice stays where nothing is faster by so much. Ranks that share `cores` have a limit
+  /// of their own.
+  double least_gain = 1.05;
+  double least_shared_gain = 1.05;
+  uint32_t cores = UINT32_MAX;
+  /// Where it stays there is no row.
+  bool only_gains = false;
+  /// The last row holds for all longer calls, too, if one of 1 MiB was measured; else up to twice the longest
+  /// one measured.
+  bool reaches_far = true;
+};
+
 /// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345 57ns", a line for each
 /// sample; the last word is Sample::line_ns, if known. For kDefault the name of the algorithm that ran stands
 /// before it.
@@ -61,13 +74,11 @@ class Samples {
   bool is_refused(const Case& of) const { return refused_.contains(of); }
 
   /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
-  /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
-  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. Where the cores were at
-  /// several distances, the geometric means of the times at each of them count, but for distances at which
-  /// few algorithms were measured. A row ends where the next one's algorithm gets faster, as far as both
-  /// sizes tell. `reaches_far`: the last row holds for all longer calls, too, if one of 1 MiB was measured;
-  /// else up to twice the longest one measured.
-  std::string table(bool reaches_far = true) const;
+  /// of each size, of those measured three times. An algorithm keeps the next size where it loses by less
+  /// than 3 %. Where the cores were at several distances, the geometric means of the times at each of them
+  /// count, but for distances at which few algorithms were measured. A row ends where the next one's
+  /// algorithm gets faster, as far as both sizes tell.
+  std::string table(const TableRules& rules = {}) const;
 
  private:
   /// Each algorithm's time of one size. The library's choice is one of the algorithms.
@@ -79,12 +90,15 @@ class Samples {
     uint64_t bytes;
     Times times;
     std::string winner;
+    bool has_row = true;
   };
 
   Times times_of(const Case& any, uint64_t bytes) const;
-  static std::string winner_of(const Times& times, const std::string& before);
+  static std::string winner_of(const Times& times, const std::string& before, double least_gain,
+                               bool only_gains);
   static uint64_t limit_between(const Known& low, const Known& high);
-  std::string rows_of(const Case& any, bool reaches_far) const;
+  std::vector<Known> known_sizes(const Case& any, const TableRules& rules) const;
+  std::string rows_of(const Case& any, const TableRules& rules) const;
   static std::string note_of(const Known& size);
 
   std::map<Case, Sizes> cases_;

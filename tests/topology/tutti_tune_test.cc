@@ -96,7 +96,7 @@ TEST(SamplesTest, RowsOfAnySizesFollowEachOther) {
       for (int n = 0; n < 3; ++n) samples.add(case_of(name), sizes[i], {us}, name);
     }
   }
-  const auto table = ChoiceTable::parse(samples.table(false));
+  const auto table = ChoiceTable::parse(samples.table({.reaches_far = false}));
   ASSERT_TRUE(table) << table.status().text();
   ASSERT_EQ(table->rows().size(), sizes.size());
   uint64_t from = 0;
@@ -119,10 +119,34 @@ TEST(SamplesTest, AnotherChoiceBeginsAnew) {
 // Goal: a table of short trials leaves longer calls to the built-in one.
 TEST(SamplesTest, RowsMayEndBehindTheLongestSample) {
   const Samples samples = two_algorithms();
-  const auto table = ChoiceTable::parse(samples.table(false));
+  const auto table = ChoiceTable::parse(samples.table({.reaches_far = false}));
   ASSERT_TRUE(table);
   EXPECT_EQ(table->rows().back().bytes_max, uint64_t{2} << 20);
   EXPECT_EQ(ChoiceTable::parse(samples.table())->rows().back().bytes_max, UINT64_MAX);
+}
+
+// Goal: a table of few samples says where the library's choice loses clearly, and nothing else. Method: of
+// three sizes the library changes its algorithm behind the first one, and loses at the last one by 10 %.
+TEST(SamplesTest, RowsMayBeOfClearGainsOnly) {
+  Samples samples;
+  const auto add = [&](uint64_t bytes, const std::string& by_default, double us, double ring_us) {
+    for (int i = 0; i < 3; ++i) {
+      samples.add(case_of("default"), bytes, {us}, by_default);
+      samples.add(case_of(by_default), bytes, {us}, by_default);
+      samples.add(case_of("ring"), bytes, {ring_us}, "ring");
+    }
+  };
+  add(1024, "direct_one_shot", 10, 10.1);
+  add(4096, "direct_two_shot", 20, 19.5);
+  add(16384, "direct_two_shot", 33, 30);
+  const auto rows = [&](const TableRules& rules) { return ChoiceTable::parse(samples.table(rules))->rows(); };
+  const auto own = rows({.least_gain = 1.08, .only_gains = true});
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(own[0].algorithm, "ring");
+  EXPECT_GT(own[0].bytes_min, 4096u);
+  EXPECT_TRUE(rows({.least_gain = 1.2, .only_gains = true}).empty());
+  EXPECT_TRUE(rows({.least_gain = 1.08, .least_shared_gain = 1.2, .cores = 2, .only_gains = true}).empty())
+      << "4 ranks share 2 cores";
 }
 
 // Goal: rows of one host are not used for ranks of several hosts, and the reverse.
