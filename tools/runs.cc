@@ -1,7 +1,10 @@
 #include "tools/runs.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +36,60 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-std::vector<std::string> command(const RunOptions& options) {
+/// A folder for a report, so that nobody else uses its name. The destructor deletes it.
+class ReportFolder {
+ public:
+  ReportFolder() {
+    std::error_code failure;
+    path_ = std::filesystem::temp_directory_path(failure).string() + "/tutti-reports-XXXXXX";
+    if (failure) {
+      status_ = system_error("the folder for temporary files (TMPDIR)", failure.value());
+    } else if (mkdtemp(path_.data()) == nullptr) {
+      status_ = system_error("making a folder for reports: " + path_, errno);
+    }
+  }
+  ReportFolder(const ReportFolder&) = delete;
+  ReportFolder& operator=(const ReportFolder&) = delete;
+  ~ReportFolder() {
+    std::error_code failure;
+    if (status_) std::filesystem::remove_all(path_, failure);
+  }
+  /// Why there is none: kSystemError.
+  const Status& status() const { return status_; }
+  std::string report() const { return path_ + "/report.json"; }
+
+ private:
+  std::string path_;
+  Status status_;
+};
+
+/// Signals that would end this process wait as long as this lives. Ignored ones stay ignored.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction action {};
+      if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&held, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+    arrivals_ = FileDescriptor(signalfd(-1, &held, SFD_CLOEXEC));
+  }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  /// Readable when one has come.
+  int descriptor() const { return arrivals_.get(); }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_{};
+  FileDescriptor arrivals_;
+};
+
+std::vector<std::string> command(const RunOptions& options, const std::string& report) {
   std::vector<std::string> words = options.launcher;
   // Launchers of several hosts do not hand on variables by themselves.
   words.emplace_back("/usr/bin/env");
@@ -64,11 +120,31 @@ std::vector<std::string> command(const RunOptions& options) {
                              "--memory",
                              "host",
                              "-J",
-                             options.report,
+                             report,
                              "--out-of-place"});
   if (!options.footprint.empty()) words.insert(words.end(), {"--footprint", options.footprint});
   if (!names.empty()) words.insert(words.end(), {"--algorithms", names});
   return words;
+}
+
+/// A child that writes to `output`.
+Result<pid_t> start(std::vector<std::string>& words, int output, const sigset_t& signal_mask) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigmask(&attributes, &signal_mask);
+  std::vector<std::string> variables = process_variables();
+  pid_t child = -1;
+  const int error = posix_spawnp(&child, words[0].c_str(), &actions, &attributes, pointers(words).data(),
+                                 pointers(variables).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return system_error("starting " + words[0], error);
+  return child;
 }
 
 /// The end of a text, from the beginning of a word on.
@@ -78,11 +154,21 @@ std::string last_words(const std::string& text) {
   return text.substr(cut == std::string::npos ? text.size() - kLastWords : cut + 1);
 }
 
-/// What the child writes, until it closes its output.
-std::string read_all(int descriptor) {
+/// What the child writes, until it closes its output. A signal ends the child.
+std::string read_all(int descriptor, const HeldSignals& signals, pid_t child) {
   std::string text;
   char buffer[4096];
+  pollfd polls[] = {{descriptor, POLLIN, 0}, {signals.descriptor(), POLLIN, 0}};
   for (;;) {
+    if (poll(polls, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      return text;
+    }
+    if (polls[1].revents != 0) {
+      kill(child, SIGTERM);
+      polls[1].fd = -1;
+    }
+    if (polls[0].revents == 0) continue;
     const ssize_t n = ::read(descriptor, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return text;
@@ -105,21 +191,6 @@ Row row_of(const nlohmann::json& json) {
 }
 
 }  // namespace
-
-ReportFolder::ReportFolder() {
-  std::error_code failure;
-  path_ = std::filesystem::temp_directory_path(failure).string() + "/tutti-reports-XXXXXX";
-  if (failure) {
-    status_ = system_error("the folder for temporary files (TMPDIR)", failure.value());
-  } else if (mkdtemp(path_.data()) == nullptr) {
-    status_ = system_error("making a folder for reports: " + path_, errno);
-  }
-}
-
-ReportFolder::~ReportFolder() {
-  std::error_code failure;
-  if (status_) std::filesystem::remove_all(path_, failure);
-}
 
 std::string perf_tool_of(Collective collective) {
   switch (collective) {
@@ -178,29 +249,23 @@ void add_rows(const Report& report, Collective collective, uint32_t hosts, Sampl
 }
 
 Result<Report> run_perf_tool(const RunOptions& options) {
+  const HeldSignals signals;  // until the folder is deleted
+  const ReportFolder folder;
+  TUTTI_TRY(folder.status());
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
   const FileDescriptor reader(ends[0]);
   FileDescriptor writer(ends[1]);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, writer.get(), STDERR_FILENO);
-  std::vector<std::string> words = command(options);
-  std::vector<std::string> variables = process_variables();
-  pid_t child = -1;
-  const int error = posix_spawnp(&child, words[0].c_str(), &actions, nullptr, pointers(words).data(),
-                                 pointers(variables).data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return system_error("starting " + words[0], error);
+  std::vector<std::string> words = command(options, folder.report());
+  const auto child = start(words, writer.get(), signals.before());
+  TUTTI_TRY(child.status());
   writer = FileDescriptor();
-  const std::string words_of_child = read_all(reader.get());
+  const std::string words_of_child = read_all(reader.get(), signals, *child);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(*child, &status, 0) < 0 && errno == EINTR) {
   }
-  std::ifstream file(options.report, std::ios::binary);
+  std::ifstream file(folder.report(), std::ios::binary);
   const std::string json{std::istreambuf_iterator<char>(file), {}};
-  std::remove(options.report.c_str());
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return Status(Code::kUnsupported, last_words(words_of_child));
   return parse_report(json);

@@ -34,22 +34,6 @@ Result<Report> parse_report(std::string_view json);
 /// "all_reduce_perf". Empty: no tool measures this collective.
 std::string perf_tool_of(Collective collective);
 
-/// Makes a folder for reports, so that nobody else uses a report's name. Its destructor deletes the folder.
-class ReportFolder {
- public:
-  ReportFolder();
-  ReportFolder(const ReportFolder&) = delete;
-  ReportFolder& operator=(const ReportFolder&) = delete;
-  ~ReportFolder();
-  /// Why there is none: kSystemError.
-  const Status& status() const { return status_; }
-  std::string report() const { return path_ + "/report.json"; }
-
- private:
-  std::string path_;
-  Status status_;
-};
-
 struct RunOptions {
   std::string folder = {};                    ///< of the perf tools
   std::vector<std::string> launcher = {};     ///< words before the tool; empty: the tool starts the processes
@@ -64,7 +48,6 @@ struct RunOptions {
   uint32_t turns = 1;                        ///< rows of each algorithm and size
   double row_ms = 5;
   std::string footprint = {};  ///< of rotated buffers; empty: the perf tools' own
-  std::string report = {};     ///< the path of a file that does not exist
   uint32_t timeout_s = 60;
 };
 
@@ -80,7 +63,8 @@ bool have_moved(const Report& report);
 /// Adds the rows of a run, on so many hosts, but for those during which the cores moved.
 void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples);
 
-/// Runs the tool to its end and reads its report. Errors: kUnsupported with the tool's last words if it
+/// Runs the tool to its end and reads its report. SIGINT, SIGTERM and SIGHUP end the tool first, then this
+/// process: neither processes nor files stay behind. Errors: kUnsupported with the tool's last words if it
 /// failed; kSystemError.
 Result<Report> run_perf_tool(const RunOptions& options);
 

@@ -88,7 +88,7 @@ std::vector<Trial> all_trials(const topology::CallTimes& known) {
   return trials;
 }
 
-Result<Report> run(const Trial& trial, const std::string& perf_tools, const std::string& report) {
+Result<Report> run(const Trial& trial, const std::string& perf_tools) {
   const Setting& setting = *trial.setting;
   return run_perf_tool({.folder = perf_tools,
                         .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
@@ -102,7 +102,6 @@ Result<Report> run(const Trial& trial, const std::string& perf_tools, const std:
                         .turns = setting.turns,
                         .row_ms = kRowMs,
                         .footprint = footprint(),
-                        .report = report,
                         .timeout_s = kRunTimeoutS});
 }
 
@@ -112,8 +111,6 @@ Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
                              const topology::CallTimes& known) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  const ReportFolder folder;
-  TUTTI_TRY(folder.status());
   std::vector<Trial> trials = all_trials(known);
   TriedCalls tried{.wanted_runs = trials.size()};
   std::map<const Setting*, double> longest_s;
@@ -125,7 +122,7 @@ Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
     // Calls between far cores take longer, and the first ones of a setting may be longer than all before.
     const double needed_s = longest_of_setting_s > 0 ? 1.5 * longest_of_setting_s : 2 * longest_of_all_s;
     if (before_s + needed_s > budget_s) continue;
-    const auto report = run(trial, perf_tools, folder.report());
+    const auto report = run(trial, perf_tools);
     longest_of_setting_s = std::max(longest_of_setting_s, elapsed_s() - before_s);
     longest_of_all_s = std::max(longest_of_all_s, longest_of_setting_s);
     if (!report && i == 0) return report.status();

@@ -257,8 +257,7 @@ TEST(RunsTest, AReportIsRead) {
 TEST(RunsTest, AFailedRunTellsWhy) {
   RunOptions options{.folder = "/nonexistent",
                      .launcher = {"/bin/sh", "-c", "echo out of paper; exit 3"},
-                     .collective = Collective::kAllReduce,
-                     .report = testing::TempDir() + "/tutti-tune-report.json"};
+                     .collective = Collective::kAllReduce};
   const auto report = run_perf_tool(options);
   EXPECT_EQ(report.status().code(), Code::kUnsupported);
   EXPECT_THAT(std::string(report.status().text()), HasSubstr("out of paper"));

@@ -6,6 +6,7 @@ Usage: tutti_tune_test.py TUTTI_TUNE PERF_FOLDER.
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,32 @@ def check_measures_goes_on_shows_and_forgets():
         assert status == 0 and "broadcast, 2 ranks" in compared, complaint
         assert run(folder, "--forget")[0] == 0
         assert run(folder, "--show")[0] == 1
+
+
+def check_signals_leave_nothing_behind():
+    """A signal ends the perf tool first, then tutti-tune, and no files stay behind"""
+    with tempfile.TemporaryDirectory() as folder:
+        begun, reports, tool = (os.path.join(folder, name) for name in ("begun", "reports", "broadcast_perf"))
+        os.mkfifo(begun)
+        os.mkdir(reports)
+        with open(tool, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\necho yes > {begun}\nexec sleep 100\n")
+        os.chmod(tool, 0o755)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # A session of its own: whoever stays behind is found by its process group.
+            with subprocess.Popen([TUNE, *SMALL[2:], "--perf", folder], stderr=subprocess.DEVNULL, start_new_session=True,
+                                  env={**os.environ, "TUTTI_CACHE_DIR": folder, "TMPDIR": reports}) as tune:
+                with open(begun, encoding="utf-8") as event:
+                    assert event.read() == "yes\n"
+                assert len(os.listdir(reports)) == 1
+                os.kill(tune.pid, number)
+                assert tune.wait(60) == -number
+            assert not os.listdir(reports)
+            try:
+                os.killpg(tune.pid, 0)
+            except ProcessLookupError:
+                continue
+            raise AssertionError("a process stays behind")
 
 
 def check_emulated_hosts_have_a_table_of_their_own():

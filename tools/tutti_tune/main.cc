@@ -99,8 +99,8 @@ class Tuner {
 
   int run() {
     if (perf_tools_.empty()) return fail(kBadUsage, "all_reduce_perf is not found; name its folder: --perf");
-    for (const Status& status : {reports_.status(), topology::check_can_keep(files_.table)})
-      if (!status) return fail(kBadUsage, std::string(status.text()));
+    if (const Status status = topology::check_can_keep(files_.table); !status)
+      return fail(kBadUsage, std::string(status.text()));
     if (const Status cores = topology::check_cores(machine_); launcher_.empty() && !cores)
       return fail(kRefused, std::string(cores.text()));
     add_runs();
@@ -178,8 +178,7 @@ class Tuner {
                                  .factor = options_.factor,
                                  .algorithms = algorithms_of(of.collective),
                                  .turns = kTurns,
-                                 .row_ms = kRowMs,
-                                 .report = reports_.report()};
+                                 .row_ms = kRowMs};
     const auto report = run_perf_tool(run_options);
     if (!report) {
       last_failure_ = std::string(report.status().text());
@@ -256,7 +255,6 @@ class Tuner {
   uint32_t worked_ = 0;  ///< runs of this call
   uint32_t failed_ = 0;
   uint32_t left_out_ = 0;
-  ReportFolder reports_;
   std::string last_failure_ = "none";
 };
 
