@@ -32,7 +32,7 @@ Result<std::unique_ptr<LineProbe>> LineProbe::make(const Agreement& agreement, i
   }
   if (rank <= 1) facts[4 + rank] = 1 + sched_getcpu();
   TUTTI_TRY(agreement.max(facts));
-  std::unique_ptr<LineProbe> probe(new LineProbe(rank));
+  std::unique_ptr<LineProbe> probe(new LineProbe(agreement, rank));
   if (rank <= 1 && facts[4] != facts[5]) {
     const ProcessFile file{.fd = static_cast<int32_t>(facts[1]),
                            .device = static_cast<uint32_t>(facts[2]),
@@ -43,13 +43,13 @@ Result<std::unique_ptr<LineProbe>> LineProbe::make(const Agreement& agreement, i
   double can_measure = rank > 1 || probe->page_.base() != nullptr ? 1 : 0;
   TUTTI_TRY(agreement.min({&can_measure, 1}));
   if (can_measure == 0) return std::unique_ptr<LineProbe>();
-  TUTTI_TRY(probe->measure(agreement).status());
+  TUTTI_TRY(probe->measure().status());
   return probe;
 }
 
-Result<std::array<uint64_t, 2>> LineProbe::measure(const Agreement& agreement) {
+Result<std::array<uint64_t, 2>> LineProbe::measure() {
   constexpr std::array<uint64_t, 2> kNone = {};
-  TUTTI_TRY(agreement.barrier());
+  TUTTI_TRY(agreement_.barrier());
   if (page_.base() == nullptr) return kNone;
   auto& lines = *reinterpret_cast<topology::LinePair*>(page_.base());
   ++number_;

@@ -17,16 +17,17 @@ namespace tutti::perf {
 class LineProbe {
  public:
   /// Collective. Null on all ranks if ranks 0 and 1 share a core, or the system gives them no page to share.
-  /// Errors: those of Agreement.
+  /// `agreement` outlives the probe. Errors: those of Agreement.
   static Result<std::unique_ptr<LineProbe>> make(const Agreement& agreement, int rank);
   /// Collective. Ranks 0 and 1 measure when all ranks are here: the root of a chain may be calls ahead. On
   /// rank 0: nanoseconds one way, of the call before this one and of this one; 0 if rank 1 did not run within
   /// some milliseconds. Errors: those of Agreement.
-  Result<std::array<uint64_t, 2>> measure(const Agreement& agreement);
+  Result<std::array<uint64_t, 2>> measure();
 
  private:
-  explicit LineProbe(int rank) : rank_(rank) {}
+  LineProbe(const Agreement& agreement, int rank) : agreement_(agreement), rank_(rank) {}
 
+  const Agreement& agreement_;
   Mapping page_;  ///< a LinePair, of ranks 0 and 1
   int rank_;
   uint32_t number_ = 0;  ///< of the latest probe

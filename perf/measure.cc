@@ -376,9 +376,9 @@ Result<Measurement> Measure::run(std::string* algorithm, std::optional<int>& ite
   Times times;
   if (*iterations > 0) TUTTI_TRY(time(*iterations, &times));
   if (context_.line != nullptr) {
-    const auto line_ns = context_.line->measure(context_.agreement);
-    TUTTI_TRY(line_ns.status());
-    measurement.line_ns = *line_ns;
+    const auto lines = context_.line->measure();
+    TUTTI_TRY(lines.status());
+    measurement.line_ns = *lines;
   }
   keep_places();
 

@@ -16,8 +16,12 @@
 namespace tutti::tool {
 namespace {
 
-/// How much longer than the fastest one an algorithm may take that was the fastest at the size before.
-constexpr double kWorthARow = 1.03;
+/// What noise can make of equal times (docs/measurements/topology.md).
+constexpr double kBetterThanDefault = 1.05;
+/// An algorithm keeps the next size where it takes less than so many times as long as the fastest one.
+constexpr double kKeepsNextSize = 1.03;
+constexpr const char* kTitle =
+    "# Measured by tutti-tune or tutti-topo. The times are those of the first size of a row.\n";
 /// The fastest algorithm of such calls is taken for longer ones, too.
 constexpr uint64_t kLongCall = uint64_t{1} << 20;
 
@@ -168,23 +172,38 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
   return times;
 }
 
-std::string Samples::winner_of(const Times& times, const std::string& before, double least_gain,
-                               bool only_gains) {
+std::string Samples::winner_of(const Times& times, const std::string& before) {
   if (times.us.empty() || (!times.by_default.empty() && !times.us.contains(times.by_default))) return {};
   const auto us = [](const auto& one) { return one.second; };
   const auto fastest = std::ranges::min_element(times.us, {}, us);
   const auto by_default = times.us.find(times.by_default);
-  const bool is_better = by_default == times.us.end() || fastest->second * least_gain < by_default->second;
-  if (!is_better && only_gains) return by_default->first;
+  const bool is_better =
+      by_default == times.us.end() || fastest->second * kBetterThanDefault < by_default->second;
   const auto winner = is_better ? fastest : by_default;
   const auto kept = times.us.find(before);
-  const bool stays = kept != times.us.end() && kept->second < winner->second * kWorthARow;
+  const bool stays = kept != times.us.end() && kept->second < winner->second * kKeepsNextSize;
   return stays ? before : winner->first;
 }
 
-/// Where the first algorithm's time reaches that of the second one, by the logarithms of times and sizes; in
-/// the middle of the sizes' ratio where the samples do not show it.
+std::string Samples::clear_winner_of(const Times& times, const std::string& before, double least_gain) {
+  const auto own = times.us.find(times.by_default);
+  if (own == times.us.end()) return {};
+  const auto is_clear = [&](double us) { return us * least_gain < own->second; };
+  const auto us = [](const auto& one) { return one.second; };
+  const auto fastest = std::ranges::min_element(times.us, {}, us);
+  if (!is_clear(fastest->second)) return own->first;
+  const auto kept = times.us.find(before);
+  const bool stays =
+      kept != times.us.end() && is_clear(kept->second) && kept->second < fastest->second * kKeepsNextSize;
+  return stays ? before : fastest->first;
+}
+
+/// The last size of the first one's winner: where both times are equal, by the logarithms of times and sizes,
+/// or in the middle of the sizes' ratio where the samples do not show it. An algorithm that the library
+/// itself chooses at one of the sizes only has all sizes between them.
 uint64_t Samples::limit_between(const Known& low, const Known& high) {
+  if (low.winner == high.winner && low.is_own() != high.is_own())
+    return low.is_own() ? low.bytes : high.bytes - 1;
   const auto lead = [&](const Times& times) -> std::optional<double> {
     const auto first = times.us.find(low.winner);
     const auto second = times.us.find(high.winner);
@@ -202,47 +221,64 @@ uint64_t Samples::limit_between(const Known& low, const Known& high) {
   return std::clamp(static_cast<uint64_t>(limit), low.bytes, high.bytes - 1);
 }
 
-std::vector<Samples::Known> Samples::known_sizes(const Case& any, const TableRules& rules) const {
+std::vector<Samples::Known> Samples::known_sizes(const Case& any, const Judge& judge) const {
   std::set<uint64_t> sizes;
   for (const auto& [of, measured] : cases_) {
     if (!is_alike(of, any)) continue;
     for (const auto& [bytes, size] : measured) sizes.insert(bytes);
   }
-  const double least_gain = any.ranks > rules.cores ? rules.least_shared_gain : rules.least_gain;
   std::vector<Known> known;
   for (const uint64_t bytes : sizes) {
     Times times = times_of(any, bytes);
-    std::string winner =
-        winner_of(times, known.empty() ? "" : known.back().winner, least_gain, rules.only_gains);
-    const bool has_row = !rules.only_gains || winner != times.by_default;
-    if (!winner.empty()) known.push_back({bytes, std::move(times), std::move(winner), has_row});
+    std::string winner = judge(times, known.empty() ? "" : known.back().winner);
+    if (!winner.empty()) known.push_back({bytes, std::move(times), std::move(winner)});
   }
   return known;
 }
 
-std::string Samples::rows_of(const Case& any, const TableRules& rules) const {
-  const std::vector<Known> known = known_sizes(any, rules);
-  std::string out;
+std::vector<Samples::Range> Samples::all_ranges(const std::vector<Known>& known) {
+  std::vector<Range> ranges;
   uint64_t from = 0;
   for (size_t first = 0, i = 0; i < known.size(); ++i) {
     const bool is_last = i + 1 == known.size();
-    const auto kind = [&](size_t at) { return std::pair(known[at].winner, known[at].has_row); };
-    if (!is_last && kind(i + 1) == kind(i)) continue;
-    const bool is_open =
-        (rules.reaches_far && known[i].bytes >= kLongCall) || known[i].bytes > UINT64_MAX / 2;
-    const uint64_t longest = is_open ? UINT64_MAX : 2 * known[i].bytes;
-    const uint64_t limit = is_last ? longest : limit_between(known[i], known[i + 1]);
+    if (!is_last && known[i + 1].winner == known[i].winner) continue;
+    const uint64_t longest = known[i].bytes >= kLongCall ? UINT64_MAX : 2 * known[i].bytes;
+    ranges.push_back({from, is_last ? longest : limit_between(known[i], known[i + 1]), &known[first]});
+    from = ranges.back().to + 1;
+    first = i + 1;
+  }
+  return ranges;
+}
+
+std::vector<Samples::Range> Samples::ranges_of_gains(const std::vector<Known>& known) {
+  std::vector<Range> ranges;
+  for (size_t i = 0; i < known.size(); ++i) {
+    const Known& size = known[i];
+    if (size.is_own()) continue;
+    const uint64_t from = i == 0 ? size.bytes / 2 : limit_between(known[i - 1], size) + 1;
+    const uint64_t twice = size.bytes > UINT64_MAX / 2 ? UINT64_MAX : 2 * size.bytes;
+    const uint64_t to = i + 1 == known.size() ? twice : limit_between(size, known[i + 1]);
+    const bool goes_on = i > 0 && known[i - 1].winner == size.winner && !known[i - 1].is_own();
+    if (goes_on)
+      ranges.back().to = to;
+    else
+      ranges.push_back({from, to, &size});
+  }
+  return ranges;
+}
+
+std::string Samples::print_rows(const Case& any, const std::vector<Range>& ranges) {
+  std::string out;
+  for (const Range& range : ranges) {
     const ChoiceRow row{
         .collective = any.collective,
         .ranks_min = any.ranks,
         .ranks_max = any.ranks,
-        .bytes_min = from,
-        .bytes_max = limit,
+        .bytes_min = range.from,
+        .bytes_max = range.to,
         .condition = any.hosts > 1 ? ChoiceRow::Condition::kHosts : ChoiceRow::Condition::kPublish,
-        .algorithm = known[i].winner};
-    if (known[i].has_row) out += print_row(row) + note_of(known[first]) + "\n";
-    from = limit + 1;
-    first = i + 1;
+        .algorithm = range.first->winner};
+    out += print_row(row) + note_of(*range.first) + "\n";
   }
   return out;
 }
@@ -254,12 +290,30 @@ std::string Samples::note_of(const Known& size) {
   return format("  # %.4g us, default %.4g us", us, by_default->second);
 }
 
-std::string Samples::table(const TableRules& rules) const {
-  std::string out =
-      "# Measured by tutti-tune or tutti-topo. The times are those of the first size of a row.\n";
-  std::set<std::tuple<Collective, uint32_t, uint32_t>> done;
+std::vector<Case> Samples::kinds() const {
+  std::vector<Case> kinds;
   for (const auto& [of, sizes] : cases_) {
-    if (done.emplace(of.collective, of.ranks, of.hosts).second) out += rows_of(of, rules);
+    const auto is_own = [&of = of](const Case& other) { return is_alike(of, other); };
+    if (std::ranges::none_of(kinds, is_own)) kinds.push_back(of);
+  }
+  return kinds;
+}
+
+std::string Samples::table() const {
+  std::string out = kTitle;
+  for (const Case& any : kinds()) out += print_rows(any, all_ranges(known_sizes(any, winner_of)));
+  return out;
+}
+
+std::string Samples::table_of_gains(const GainLimits& limits) const {
+  std::string out = kTitle;
+  for (const Case& any : kinds()) {
+    const bool share_cores = (any.ranks + any.hosts - 1) / any.hosts > limits.cores;
+    const double least_gain = share_cores ? limits.shared_cores : limits.own_cores;
+    const Judge judge = [least_gain](const Times& times, const std::string& before) {
+      return clear_winner_of(times, before, least_gain);
+    };
+    out += print_rows(any, ranges_of_gains(known_sizes(any, judge)));
   }
   return out;
 }

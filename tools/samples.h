@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -34,17 +35,11 @@ struct Sample {
 /// The upper one of the two in the middle; 0: none.
 double middle(std::vector<double> values);
 
-struct TableRules {
-  /// The library's own choice stays where nothing is faster by so much. Ranks that share `cores` have a limit
-  /// of their own.
-  double least_gain = 1.05;
-  double least_shared_gain = 1.05;
-  uint32_t cores = UINT32_MAX;
-  /// Where it stays there is no row.
-  bool only_gains = false;
-  /// The last row holds for all longer calls, too, if one of 1 MiB was measured; else up to twice the longest
-  /// one measured.
-  bool reaches_far = true;
+/// How many times as long the library's own choice must take, or there is no row.
+struct GainLimits {
+  double own_cores = 1;
+  double shared_cores = 1;      ///< of ranks that share `cores`
+  uint32_t cores = UINT32_MAX;  ///< of a host
 };
 
 /// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345 57ns", a line for each
@@ -74,11 +69,17 @@ class Samples {
   bool is_refused(const Case& of) const { return refused_.contains(of); }
 
   /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
-  /// of each size, of those measured three times. An algorithm keeps the next size where it loses by less
-  /// than 3 %. Where the cores were at several distances, the geometric means of the times at each of them
-  /// count, but for distances at which few algorithms were measured. A row ends where the next one's
-  /// algorithm gets faster, as far as both sizes tell.
-  std::string table(const TableRules& rules = {}) const;
+  /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
+  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. Where the cores were at
+  /// several distances, the geometric means of the times at each of them count, but for distances at which
+  /// few algorithms were measured. A row ends where the next one's algorithm gets faster, as far as both
+  /// sizes tell. The last row holds for all longer calls, too, if one of 1 MiB was measured; else up to twice
+  /// the longest one measured.
+  std::string table() const;
+
+  /// Of few samples: only rows of algorithms that are clearly faster than the library's own choice, from half
+  /// of the shortest call measured to twice the longest one.
+  std::string table_of_gains(const GainLimits& limits) const;
 
  private:
   /// Each algorithm's time of one size. The library's choice is one of the algorithms.
@@ -90,16 +91,28 @@ class Samples {
     uint64_t bytes;
     Times times;
     std::string winner;
-    bool has_row = true;
+
+    bool is_own() const { return winner == times.by_default; }  ///< the library's own choice
   };
+  struct Range {
+    uint64_t from;
+    uint64_t to;
+    const Known* first;  ///< of the sizes of one winner
+  };
+  /// The winner of a size, behind that of the size before; empty: none.
+  using Judge = std::function<std::string(const Times& times, const std::string& before)>;
 
   Times times_of(const Case& any, uint64_t bytes) const;
-  static std::string winner_of(const Times& times, const std::string& before, double least_gain,
-                               bool only_gains);
+  static std::string winner_of(const Times& times, const std::string& before);
+  static std::string clear_winner_of(const Times& times, const std::string& before, double least_gain);
   static uint64_t limit_between(const Known& low, const Known& high);
-  std::vector<Known> known_sizes(const Case& any, const TableRules& rules) const;
-  std::string rows_of(const Case& any, const TableRules& rules) const;
+  std::vector<Known> known_sizes(const Case& any, const Judge& judge) const;
+  static std::vector<Range> all_ranges(const std::vector<Known>& known);
+  static std::vector<Range> ranges_of_gains(const std::vector<Known>& known);
+  static std::string print_rows(const Case& any, const std::vector<Range>& ranges);
   static std::string note_of(const Known& size);
+  /// A case of each collective, number of ranks and number of hosts.
+  std::vector<Case> kinds() const;
 
   std::map<Case, Sizes> cases_;
   std::map<Case, bool> refused_;

@@ -60,8 +60,8 @@ constexpr uint32_t kRunTimeoutS = 5;
 
 /// What noise makes of equal times in rows of 0.3 ms, more where ranks share cores
 /// (docs/measurements/topology.md).
-constexpr double kLeastGain = 1.08;
-constexpr double kLeastSharedGain = 1.25;
+constexpr double kOwnCoresGain = 1.08;
+constexpr double kSharedCoresGain = 1.25;
 
 struct Trial {
   const Setting* setting;
@@ -158,11 +158,8 @@ std::string table_of_trials(const std::vector<topology::Measurements>& all, uint
         add(call, bytes, {static_cast<double>(ns.value) / 1000, one.slices.apart_ns.value});
     }
   }
-  return samples.table({.least_gain = kLeastGain,
-                        .least_shared_gain = kLeastSharedGain,
-                        .cores = cores,
-                        .only_gains = true,
-                        .reaches_far = false});
+  return samples.table_of_gains(
+      {.own_cores = kOwnCoresGain, .shared_cores = kSharedCoresGain, .cores = cores});
 }
 
 topology::CallTimes call_times(const Samples& samples, uint64_t line_ns) {

@@ -26,8 +26,8 @@ struct TriedCalls {
 Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
                              const topology::CallTimes& known = {});
 
-/// Rows of the choice table (Samples::table) for calls of one host of so many cores, up to twice the longest
-/// that was tried. From all that is kept of this machine.
+/// Rows of clear gains (Samples::table_of_gains) for calls of one host of so many cores. From all that is
+/// kept of this machine.
 std::string table_of_trials(const std::vector<topology::Measurements>& all, uint32_t cores);
 
 /// The middle of each algorithm's samples, of those whose cores were at this distance (is_same_distance).

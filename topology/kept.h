@@ -2,10 +2,9 @@
 // with the machine's fingerprint(), so equal machines may share the folder, and a file may be copied to other
 // machines of its kind. Deleting a file is safe.
 //
-//   FINGERPRINT.measured   speeds and latencies (measurements.h), by tutti-topo --measure. A version from
-//   before
-//                          there were distances takes a file with several for no file
-//   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune
+//   FINGERPRINT.measured   speeds and latencies (measurements.h), by tutti-topo --measure. A version without
+//                          distances takes a file with several of them for no file
+//   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure
 //   found-KEY.topo         the graph that was detected, so that it is detected once
 #pragma once
 

@@ -107,19 +107,25 @@ template <class Body>
 Sample time_batches(Board& board, const Request& request, Body&& body) {
   constexpr int64_t kCallsMax = 1'000'000;
   constexpr int kBatchesMin = 3;
+  // A batch of long calls has four of them, if it then is at most four times as long.
+  constexpr int64_t kCallsMin = 4;
+  constexpr double kLongest = 4;
   const int64_t started = now_ns();
   const double batch_ns = request.batch_us * 1e3;
   int64_t calls = 1;
+  bool is_warm = false;  // the first call may take several times as long as the others
   for (bool long_enough = false; !long_enough;) {
     const int64_t elapsed = run_batch(board, calls, body);
     int64_t next = 0;
     if (board.rank() == 0) {
       const double per_call = std::max(1.0, static_cast<double>(elapsed) / static_cast<double>(calls));
       const bool enough = static_cast<double>(elapsed) >= batch_ns / 2 || calls >= kCallsMax;
-      const auto least = std::min(request.batch_calls, static_cast<int64_t>(4 * batch_ns / per_call));
+      const auto least = std::min(kCallsMin, static_cast<int64_t>(kLongest * batch_ns / per_call));
       const auto wanted = std::max(least, static_cast<int64_t>(batch_ns / per_call));
-      next = std::clamp<int64_t>(enough ? wanted : calls * 4, 1, kCallsMax);
-      if (enough) next = -next;  // negative: this is the final length
+      next = !enough ? calls * 4 : is_warm ? wanted : calls;
+      next = std::clamp<int64_t>(next, 1, kCallsMax);
+      if (enough && is_warm) next = -next;  // negative: this is the final length
+      is_warm = true;
     }
     next = agree_calls(board, next);
     long_enough = next < 0;

@@ -39,7 +39,6 @@ struct Request {
   size_t bytes = 0;
   size_t slots = 0;  // buffers to rotate over; 0: by the size (see BufferRing), 1: one buffer for all calls
   double batch_us = 3'000;   // a batch repeats the call until it lasts about this long
-  int64_t batch_calls = 4;   // or, of long calls, so often, but at most four times as long
   double budget_us = 1.5e6;  // stop after this time, but never before 3 batches
   int batches = 11;
   bool check = false;

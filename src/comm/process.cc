@@ -177,11 +177,11 @@ void Process::read_tuned() {
   const auto files = topology::open_files();
   std::string text = topology::find_tuned(machine_source(config_, *files));
   const auto table = ChoiceTable::parse(text);
-  if (table) {
-    tuned_text_ = std::move(text);
-  } else {
+  if (!table) {
     log_line("the measured table of this machine in " + config_.cache_folder +
              " is not used: " + std::string(table.status().text()));
+  } else if (!table->rows().empty()) {
+    tuned_text_ = std::move(text);
   }
 }
 

@@ -96,7 +96,7 @@ TEST(SamplesTest, RowsOfAnySizesFollowEachOther) {
       for (int n = 0; n < 3; ++n) samples.add(case_of(name), sizes[i], {us}, name);
     }
   }
-  const auto table = ChoiceTable::parse(samples.table({.reaches_far = false}));
+  const auto table = ChoiceTable::parse(samples.table());
   ASSERT_TRUE(table) << table.status().text();
   ASSERT_EQ(table->rows().size(), sizes.size());
   uint64_t from = 0;
@@ -116,37 +116,89 @@ TEST(SamplesTest, AnotherChoiceBeginsAnew) {
   EXPECT_EQ(samples.rounds_of(case_of("default")), 3u);
 }
 
-// Goal: a table of short trials leaves longer calls to the built-in one.
-TEST(SamplesTest, RowsMayEndBehindTheLongestSample) {
-  const Samples samples = two_algorithms();
-  const auto table = ChoiceTable::parse(samples.table({.reaches_far = false}));
-  ASSERT_TRUE(table);
-  EXPECT_EQ(table->rows().back().bytes_max, uint64_t{2} << 20);
-  EXPECT_EQ(ChoiceTable::parse(samples.table())->rows().back().bytes_max, UINT64_MAX);
+// Goal: the last row holds for all longer calls if one of 1 MiB was measured, else for some.
+TEST(SamplesTest, RowsOfLongCallsReachFar) {
+  EXPECT_EQ(ChoiceTable::parse(two_algorithms().table())->rows().back().bytes_max, UINT64_MAX);
+  Samples samples;
+  add_thrice(samples, case_of("ring"), 30, "ring");
+  EXPECT_EQ(ChoiceTable::parse(samples.table())->rows().back().bytes_max, 2048u);
 }
 
-// Goal: a table of few samples says where the library's choice loses clearly, and nothing else. Method: of
-// three sizes the library changes its algorithm behind the first one, and loses at the last one by 10 %.
-TEST(SamplesTest, RowsMayBeOfClearGainsOnly) {
-  Samples samples;
-  const auto add = [&](uint64_t bytes, const std::string& by_default, double us, double ring_us) {
-    for (int i = 0; i < 3; ++i) {
-      samples.add(case_of("default"), bytes, {us}, by_default);
-      samples.add(case_of(by_default), bytes, {us}, by_default);
-      samples.add(case_of("ring"), bytes, {ring_us}, "ring");
-    }
-  };
-  add(1024, "direct_one_shot", 10, 10.1);
-  add(4096, "direct_two_shot", 20, 19.5);
-  add(16384, "direct_two_shot", 33, 30);
-  const auto rows = [&](const TableRules& rules) { return ChoiceTable::parse(samples.table(rules))->rows(); };
-  const auto own = rows({.least_gain = 1.08, .only_gains = true});
+/// Samples of 4 ranks.
+class GainsTest : public ::testing::Test {
+ protected:
+  /// Of all algorithms named; the library chooses `own`.
+  void add(uint64_t bytes, const std::string& own, const std::map<std::string, double>& us) {
+    for (int i = 0; i < 3; ++i) samples_.add(case_of("default"), bytes, {us.at(own)}, own);
+    add_others(bytes, us);
+  }
+  /// The same without the library's choice.
+  void add_others(uint64_t bytes, const std::map<std::string, double>& us) {
+    for (int i = 0; i < 3; ++i)
+      for (const auto& [name, one] : us) samples_.add(case_of(name), bytes, {one}, name);
+  }
+  std::vector<ChoiceRow> rows(const GainLimits& limits = {.own_cores = 1.08}) const {
+    const auto table = ChoiceTable::parse(samples_.table_of_gains(limits));
+    EXPECT_TRUE(table) << table.status().text();
+    return {table->rows().begin(), table->rows().end()};
+  }
+
+ private:
+  Samples samples_;
+};
+
+// Goal: only clear gains have rows, which end half-way to sizes without. Ranks that share cores have a limit
+// of their own.
+TEST_F(GainsTest, OnlyClearGainsHaveRows) {
+  add(1024, "direct_two_shot", {{"direct_two_shot", 10}, {"ring", 9.5}});
+  add(4096, "direct_two_shot", {{"direct_two_shot", 22}, {"ring", 20}});
+  add(16384, "direct_two_shot", {{"direct_two_shot", 33}, {"ring", 32}});
+  const auto own = rows();
   ASSERT_EQ(own.size(), 1u);
   EXPECT_EQ(own[0].algorithm, "ring");
-  EXPECT_GT(own[0].bytes_min, 4096u);
-  EXPECT_TRUE(rows({.least_gain = 1.2, .only_gains = true}).empty());
-  EXPECT_TRUE(rows({.least_gain = 1.08, .least_shared_gain = 1.2, .cores = 2, .only_gains = true}).empty())
-      << "4 ranks share 2 cores";
+  EXPECT_EQ(own[0].bytes_min, 2049u);
+  EXPECT_EQ(own[0].bytes_max, 8192u);
+  EXPECT_TRUE(rows({.own_cores = 1.2}).empty());
+  EXPECT_TRUE(rows({.own_cores = 1.08, .shared_cores = 1.2, .cores = 2}).empty()) << "4 ranks share 2 cores";
+}
+
+// Goal: nothing is better than the library's choice unmeasured.
+TEST_F(GainsTest, WithoutTheLibrarysChoiceThereIsNoRow) {
+  add_others(1024, {{"ring", 1}, {"recursive_doubling", 2}});
+  EXPECT_TRUE(rows().empty());
+}
+
+// Goal: rows hold near what was measured.
+TEST_F(GainsTest, RowsReachFromHalfOfTheShortestToTwiceTheLongestSize) {
+  add(1024, "direct_two_shot", {{"direct_two_shot", 10}, {"ring", 8}});
+  add(4 << 20, "direct_two_shot", {{"direct_two_shot", 30}, {"ring", 20}});
+  const auto own = rows();
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(own[0].bytes_min, 512u);
+  EXPECT_EQ(own[0].bytes_max, 8u << 20);
+}
+
+// Goal: an algorithm that is the fastest at two sizes has all sizes between them, also if the library itself
+// chooses it at one of them only.
+TEST_F(GainsTest, TheWinnerOfTwoSizesWinsBetweenThem) {
+  add(8192, "direct_one_shot", {{"direct_one_shot", 10}, {"direct_two_shot", 20}});
+  add(32768, "direct_two_shot", {{"direct_one_shot", 20}, {"direct_two_shot", 40}});
+  const auto own = rows();
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(own[0].algorithm, "direct_one_shot");
+  EXPECT_EQ(own[0].bytes_min, 8193u);
+  EXPECT_EQ(own[0].bytes_max, 65536u);
+}
+
+// Goal: an algorithm keeps the next size where it is nearly the fastest one, but never without a clear gain.
+TEST_F(GainsTest, TheWinnerBeforeNeedsAClearGain) {
+  add(1024, "direct_two_shot", {{"direct_two_shot", 20}, {"ring", 10}, {"recursive_doubling", 15}});
+  add(4096, "direct_two_shot", {{"direct_two_shot", 108.5}, {"ring", 102.9}, {"recursive_doubling", 100}});
+  add(16384, "direct_two_shot", {{"direct_two_shot", 200}, {"ring", 100}, {"recursive_doubling", 102.9}});
+  const auto own = rows();
+  ASSERT_EQ(own.size(), 2u);
+  EXPECT_EQ(own[0].algorithm, "ring");
+  EXPECT_EQ(own[1].algorithm, "recursive_doubling") << "the second size, and the third one";
 }
 
 // Goal: rows of one host are not used for ranks of several hosts, and the reverse.
@@ -317,6 +369,21 @@ TEST(RunsTest, TheTableOfTrialsIsOfAllDistances) {
   ASSERT_EQ(table->rows().size(), 1u);
   EXPECT_EQ(table->rows().front().algorithm, "ring");
   EXPECT_EQ(table->rows().front().bytes_max, 1u << 17) << "twice the longest one";
+}
+
+// Goal: where ranks share cores, trials must show more. Method: of 2 and of 4 ranks on 2 cores, an algorithm
+// takes 1/1.15 of the time of the library's choice.
+TEST(RunsTest, TrialsOfRanksThatShareCoresMustShowMore) {
+  std::vector<topology::Measurements> all(1);
+  for (const uint32_t ranks : {2u, 4u}) {
+    for (const auto& [name, ns] : {std::pair("direct_two_shot", 11500), {"ring", 10000}})
+      all[0].calls[{Collective::kAllReduce, ranks, 1, name}][1 << 20] = {static_cast<uint64_t>(ns),
+                                                                         topology::Origin::kMeasured};
+  }
+  const auto table = ChoiceTable::parse(table_of_trials(all, 2));
+  ASSERT_TRUE(table) << table.status().text();
+  ASSERT_EQ(table->rows().size(), 1u);
+  EXPECT_EQ(table->rows().front().ranks_max, 2u);
 }
 
 // Goal: algorithms of one plan are one program, so a choice among them costs nothing. Method: of two ranks,
