@@ -97,7 +97,7 @@ class Samples {
   struct Range {
     uint64_t from;
     uint64_t to;
-    const Known* first;  ///< of the sizes of one winner
+    const Known* first;  ///< of the sizes of one winner; the list that it is in must outlive this
   };
   /// The winner of a size, behind that of the size before; empty: none.
   using Judge = std::function<std::string(const Times& times, const std::string& before)>;

@@ -142,6 +142,13 @@ class GainsTest : public ::testing::Test {
     EXPECT_TRUE(table) << table.status().text();
     return {table->rows().begin(), table->rows().end()};
   }
+  void expect_one_row(const std::string& algorithm, uint64_t from, uint64_t to) const {
+    const auto own = rows();
+    ASSERT_EQ(own.size(), 1u);
+    EXPECT_EQ(own[0].algorithm, algorithm);
+    EXPECT_EQ(own[0].bytes_min, from);
+    EXPECT_EQ(own[0].bytes_max, to);
+  }
 
  private:
   Samples samples_;
@@ -153,11 +160,7 @@ TEST_F(GainsTest, OnlyClearGainsHaveRows) {
   add(1024, "direct_two_shot", {{"direct_two_shot", 10}, {"ring", 9.5}});
   add(4096, "direct_two_shot", {{"direct_two_shot", 22}, {"ring", 20}});
   add(16384, "direct_two_shot", {{"direct_two_shot", 33}, {"ring", 32}});
-  const auto own = rows();
-  ASSERT_EQ(own.size(), 1u);
-  EXPECT_EQ(own[0].algorithm, "ring");
-  EXPECT_EQ(own[0].bytes_min, 2049u);
-  EXPECT_EQ(own[0].bytes_max, 8192u);
+  expect_one_row("ring", 2049, 8192);
   EXPECT_TRUE(rows({.own_cores = 1.2}).empty());
   EXPECT_TRUE(rows({.own_cores = 1.08, .shared_cores = 1.2, .cores = 2}).empty()) << "4 ranks share 2 cores";
 }
@@ -172,10 +175,7 @@ TEST_F(GainsTest, WithoutTheLibrarysChoiceThereIsNoRow) {
 TEST_F(GainsTest, RowsReachFromHalfOfTheShortestToTwiceTheLongestSize) {
   add(1024, "direct_two_shot", {{"direct_two_shot", 10}, {"ring", 8}});
   add(4 << 20, "direct_two_shot", {{"direct_two_shot", 30}, {"ring", 20}});
-  const auto own = rows();
-  ASSERT_EQ(own.size(), 1u);
-  EXPECT_EQ(own[0].bytes_min, 512u);
-  EXPECT_EQ(own[0].bytes_max, 8u << 20);
+  expect_one_row("ring", 512, 8 << 20);
 }
 
 // Goal: an algorithm that is the fastest at two sizes has all sizes between them, also if the library itself
@@ -183,11 +183,7 @@ TEST_F(GainsTest, RowsReachFromHalfOfTheShortestToTwiceTheLongestSize) {
 TEST_F(GainsTest, TheWinnerOfTwoSizesWinsBetweenThem) {
   add(8192, "direct_one_shot", {{"direct_one_shot", 10}, {"direct_two_shot", 20}});
   add(32768, "direct_two_shot", {{"direct_one_shot", 20}, {"direct_two_shot", 40}});
-  const auto own = rows();
-  ASSERT_EQ(own.size(), 1u);
-  EXPECT_EQ(own[0].algorithm, "direct_one_shot");
-  EXPECT_EQ(own[0].bytes_min, 8193u);
-  EXPECT_EQ(own[0].bytes_max, 65536u);
+  expect_one_row("direct_one_shot", 8193, 65536);
 }
 
 // Goal: an algorithm keeps the next size where it is nearly the fastest one, but never without a clear gain.
