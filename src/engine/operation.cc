@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -363,12 +364,20 @@ bool Operation::next_step(BoundLane& lane) {
   link.release(link.word());
 }
 
+bool Operation::sums_in_place(const BoundStep& step) {
+  if (step.copies || step.trial_outputs == 0) return false;
+  const void* result = step.job.sinks[std::countr_zero(step.trial_outputs)];
+  return std::find(step.job.sources, step.job.sources + step.source_count, result) !=
+         step.job.sources + step.source_count;
+}
+
 /// Chooses the stores for the slots and results that the step writes, of `bytes`. Returns when the slice
 /// began if it is a timed trial of StoreTrials or ResultTrials, else 0. Slices that try stores into slots do
 /// not count for results: some kinds take three times as long.
 [[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes) const {
   const BoundEnd* ends = &ends_[step.first_end];
-  step.job.streaming_sinks = result_stores_ == Stores::kStreaming ? step.trial_outputs : 0;
+  const bool past_caches = result_stores_ == Stores::kStreaming && !sums_in_place(step);
+  step.job.streaming_sinks = past_caches ? step.trial_outputs : 0;
   const StoresSet possible = stores_of(step);
   const bool strings = result_stores_ == Stores::kString && possible.has(Stores::kString);
   step.job.string_sinks = strings ? step.trial_outputs : 0;

@@ -341,9 +341,12 @@ class Operation {
   static bool sends_first(const BoundStep& step, uint64_t bytes) {
     return step.sent_first != 0 && bytes < kLeastCopiedTogether;
   }
+  /// Whether the slice at hand adds to its own result. Then the result's lines are in the cache, because they
+  /// have been read, and ordinary stores are the faster ones.
+  static bool sums_in_place(const BoundStep& step);
   /// Of a slice: what is sent first writes no result while it is timed.
   bool times_results(const BoundStep& step, uint64_t bytes) const {
-    return times_copies() && !sends_first(step, bytes);
+    return times_copies() && !sends_first(step, bytes) && !sums_in_place(step);
   }
   StoresSet stores_of(const BoundStep& step) const { return step.copies ? stores_of_copies_ : kStoresOfSums; }
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
