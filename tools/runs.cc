@@ -89,6 +89,14 @@ class HeldSignals {
   FileDescriptor arrivals_;
 };
 
+/// Bytes of all ranks' rotated buffers: the last-level cache, between 64 and 256 MiB. What trials measure
+/// holds for samples only if these rotate over as much: over 1.9 GiB, calls take up to twice as long on a
+/// machine whose translations then miss the caches, and touching it takes seconds in each run
+/// (docs/measurements/topology.md).
+std::string footprint() {
+  return std::to_string(std::clamp<long>(sysconf(_SC_LEVEL3_CACHE_SIZE), 64l << 20, 256l << 20));
+}
+
 std::vector<std::string> command(const RunOptions& options, const std::string& report) {
   std::vector<std::string> words = options.launcher;
   // Launchers of several hosts do not hand on variables by themselves.
@@ -119,10 +127,11 @@ std::vector<std::string> command(const RunOptions& options, const std::string& r
                              "3",
                              "--memory",
                              "host",
+                             "--footprint",
+                             footprint(),
                              "-J",
                              report,
                              "--out-of-place"});
-  if (!options.footprint.empty()) words.insert(words.end(), {"--footprint", options.footprint});
   if (!names.empty()) words.insert(words.end(), {"--algorithms", names});
   return words;
 }

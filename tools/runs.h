@@ -47,7 +47,6 @@ struct RunOptions {
   std::vector<std::string> algorithms = {};  ///< in turns; "default": the library's choice
   uint32_t turns = 1;                        ///< rows of each algorithm and size
   double row_ms = 5;
-  std::string footprint = {};  ///< of rotated buffers; empty: the perf tools' own
   uint32_t timeout_s = 60;
 };
 

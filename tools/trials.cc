@@ -1,10 +1,7 @@
 #include "tools/trials.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <map>
 #include <random>
@@ -50,12 +47,6 @@ constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2, kTurns},
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
                                      Collective::kAllToAll};
-/// Bytes of the rotated buffers: the last-level cache, for calls as users make them, between 64 and 256 MiB.
-/// To touch four times as much takes a second in each run and gives about the same times
-/// (docs/measurements/topology.md).
-std::string footprint() {
-  return std::to_string(std::clamp<long>(sysconf(_SC_LEVEL3_CACHE_SIZE), 64l << 20, 256l << 20));
-}
 constexpr uint32_t kRunTimeoutS = 5;
 
 /// What noise makes of equal times in rows of 0.3 ms, more where ranks share cores
@@ -101,7 +92,6 @@ Result<Report> run(const Trial& trial, const std::string& perf_tools) {
                         .algorithms = algorithms_of(trial.collective),
                         .turns = setting.turns,
                         .row_ms = kRowMs,
-                        .footprint = footprint(),
                         .timeout_s = kRunTimeoutS});
 }
 
