@@ -3,12 +3,12 @@
 //
 // The faster way depends on caches, cores and buffers, and a virtual machine moves its cores. So now and then
 // messages go through slots for a while, which brings the slots back into the caches, and then some of them
-// are pulled. Of each way the two last ones count, if they took about equally long: a call that lost its
-// core, or waited for a rank that came late, must not decide. A trial that speaks against the present way is
-// repeated at once. The numbers of these calls are the same on all ranks that make the same calls: else one
-// rank would try slots while another one pulls. Only a repetition may be one rank's alone: then it times what
-// its own choice changes. Where slots take much less than the kernel's copy within a process, no trial pulls.
-// Figures: docs/measurements/carriage.md.
+// are pulled. Of the last four of each way the two shortest ones count, if they took about equally long: a
+// call that lost its core, or waited for a rank that came late, must not decide. A trial that speaks against
+// the present way is repeated at once. The numbers of these calls are the same on all ranks that make the
+// same calls: else one rank would try slots while another one pulls. Only a repetition may be one rank's
+// alone: then it times what its own choice changes. Where slots take much less than the kernel's copy within
+// a process, no trial pulls. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,8 @@ namespace tutti {
 /// Pulled calls at the end of a trial.
 inline constexpr uint32_t kPulledCalls = 6;
 /// The same of calls from 8 MiB on, which are few. A pulled message of 128 MiB took 27 ms, through slots 8.
-inline constexpr uint32_t kLongPulledCalls = 3;
+/// Three were too few: of 16 MiB, hot, they took 2.7, 3.1 and 2.0 ms, the next ones 1.7.
+inline constexpr uint32_t kLongPulledCalls = 5;
 
 /// Trials of results (engine/result_trials.h) begin with the calls 10, 22, 60, 128 (of long calls 4 or 0, 32,
 /// 128) and multiples of 512, and take up to so many calls.
@@ -43,6 +44,8 @@ constexpr uint64_t last_trial(uint64_t number, uint64_t first, uint64_t growth, 
 struct PullTrial {
   static constexpr uint64_t kLeastThroughSlots = 4;
   static constexpr uint64_t kMostThroughSlots = 32;
+  /// A long call is several rounds of most rings. The first one behind pulled calls takes longer.
+  static constexpr uint64_t kLongThroughSlots = 3;
   static constexpr uint64_t kPeriodPerCall = 512;
 
   uint64_t through_slots = kLeastThroughSlots;
@@ -54,9 +57,8 @@ struct PullTrial {
     constexpr uint64_t kLong = 8u << 20;
     const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);
     const bool is_long = call_bytes >= kLong;
-    // A long call is several rounds of most rings.
-    const uint64_t least = is_long ? kLeastThroughSlots / 2 : kLeastThroughSlots;
-    return {.through_slots = std::bit_ceil(std::clamp(round, least, kMostThroughSlots)),
+    const uint64_t filling = std::bit_ceil(std::clamp(round, kLeastThroughSlots, kMostThroughSlots));
+    return {.through_slots = is_long && round <= kLongThroughSlots ? kLongThroughSlots : filling,
             .pulled = is_long ? kLongPulledCalls : kPulledCalls,
             .is_early = is_long && round <= 2};
   }
@@ -132,24 +134,28 @@ class CarriageVotes {
   void add(bool pulled, uint64_t took_ns, uint32_t pulled_calls = kPulledCalls) {
     run_ = pulled == last_pulled_ ? std::min(run_ + 1, kPulledCalls + 1) : 1;
     last_pulled_ = pulled;
-    auto& took = took_ns_[pulled ? 1 : 0];
-    took = {run_ > 1 ? took[1] : UINT64_MAX, took_ns};
+    LastCalls& took = took_ns_[pulled ? 1 : 0];
+    if (run_ == 1) took.fill(UINT64_MAX);
+    std::ranges::rotate(took, took.begin() + 1);
     // The first pulled call finds the buffers where slots have left them.
+    took.back() = pulled && run_ == 1 ? UINT64_MAX : took_ns;
     if (!pulled || run_ != pulled_calls) return;
     repeats_ = false;
     if (agree(took_ns_[0]) && agree(took_ns_[1])) vote();
   }
 
  private:
-  using LastTwo = std::array<uint64_t, 2>;
-  /// By how many percent two calls may differ. Undisturbed ones differ by less than 10.
+  /// UINT64_MAX: there were fewer.
+  using LastCalls = std::array<uint64_t, 4>;
+  /// By how many percent the two shortest ones may differ. Undisturbed ones differ by less than 10. A host
+  /// that takes its core back for 3 us every 50 disturbs each third call of 10 us, so of two one often was.
   static constexpr uint64_t kMostDifference = 25;
   /// Pulled calls that take less of the time through slots count twice, because long calls are few. If they
   /// change the choice, the next trial alone can undo that: they may have been disturbed.
   static constexpr uint64_t kClearPercent = 75;
-  static bool agree(const LastTwo& took) {
-    const auto [least, most] = std::ranges::minmax(took);
-    return most - least <= least * kMostDifference / 100;
+  static bool agree(LastCalls took) {
+    std::ranges::sort(took);
+    return took[1] - took[0] <= took[0] * kMostDifference / 100;
   }
 
   void vote() {
@@ -164,8 +170,8 @@ class CarriageVotes {
     repeats_ = (pulled_ns < slots_ns) != votes_.wins();
   }
 
-  std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
-  uint32_t run_ = 0;                     ///< calls in a row that took the same way
+  std::array<LastCalls, 2> took_ns_ = {};  ///< through slots, pulled
+  uint32_t run_ = 0;                       ///< calls in a row that took the same way
   bool last_pulled_ = false;
   bool repeats_ = false;
   TrialVotes votes_;  ///< for pulling
