@@ -89,9 +89,9 @@ class HeldSignals {
   FileDescriptor arrivals_;
 };
 
-/// Bytes of all ranks' rotated buffers: the last-level cache, between 64 and 256 MiB. What trials measure
-/// holds for samples only if these rotate over as much: over 1.9 GiB, calls take up to twice as long on a
-/// machine whose translations then miss the caches, and touching it takes seconds in each run
+/// Bytes of all ranks' rotated buffers: the last-level cache, between 64 and 256 MiB; 64 where glibc does not
+/// know it. What trials measure holds for samples only if these rotate over as much: over 1.9 GiB calls took
+/// up to twice as long on a Granite Rapids, and to touch that takes seconds in each run
 /// (docs/measurements/topology.md).
 std::string footprint() {
   return std::to_string(std::clamp<long>(sysconf(_SC_LEVEL3_CACHE_SIZE), 64l << 20, 256l << 20));

@@ -3,12 +3,12 @@
 //
 // The faster way depends on caches, cores and buffers, and a virtual machine moves its cores. So now and then
 // messages go through slots for a while, which brings the slots back into the caches, and then some of them
-// are pulled. Of the last four of each way the two shortest ones count, if they took about equally long: a
-// call that lost its core, or waited for a rank that came late, must not decide. A trial that speaks against
-// the present way is repeated at once. The numbers of these calls are the same on all ranks that make the
-// same calls: else one rank would try slots while another one pulls. Only a repetition may be one rank's
-// alone: then it times what its own choice changes. Where slots take much less than the kernel's copy within
-// a process, no trial pulls. Figures: docs/measurements/carriage.md.
+// are pulled. Of the last four of each way (or three) the second shortest one counts, if the shortest one
+// took about as long: a call that lost its core, or waited for a rank that came late, must not decide. A
+// trial that speaks against the present way is repeated at once. The numbers of these calls are the same on
+// all ranks that make the same calls: else one rank would try slots while another one pulls. Only a
+// repetition may be one rank's alone: then it times what its own choice changes. Where slots take much less
+// than the kernel's copy within a process, no trial pulls. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ constexpr uint64_t last_trial(uint64_t number, uint64_t first, uint64_t growth, 
 struct PullTrial {
   static constexpr uint64_t kLeastThroughSlots = 4;
   static constexpr uint64_t kMostThroughSlots = 32;
-  /// A long call is several rounds of most rings. The first one behind pulled calls takes longer.
+  /// A long call fills most rings. Three: the first one behind pulled calls takes longer, and two must agree.
   static constexpr uint64_t kLongThroughSlots = 3;
   static constexpr uint64_t kPeriodPerCall = 512;
 
@@ -52,7 +52,8 @@ struct PullTrial {
   uint32_t pulled = kPulledCalls;
   bool is_early = false;  ///< there is an additional trial
 
-  /// Of calls of `call_bytes`. Those through slots fill a ring of `ring_bytes` once, if that takes 4 to 32.
+  /// Of calls of `call_bytes`. Those through slots fill a ring of `ring_bytes` once, if that takes 4 to 32;
+  /// long ones, if it takes 4 or more.
   static constexpr PullTrial of(uint64_t ring_bytes, uint64_t call_bytes) {
     constexpr uint64_t kLong = 8u << 20;
     const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);
@@ -141,26 +142,27 @@ class CarriageVotes {
     took.back() = pulled && run_ == 1 ? UINT64_MAX : took_ns;
     if (!pulled || run_ != pulled_calls) return;
     repeats_ = false;
-    if (agree(took_ns_[0]) && agree(took_ns_[1])) vote();
+    const auto slots_ns = agreed(took_ns_[0]), pulled_ns = agreed(took_ns_[1]);
+    if (slots_ns && pulled_ns) vote(*slots_ns, *pulled_ns);
   }
 
  private:
   /// UINT64_MAX: there were fewer.
   using LastCalls = std::array<uint64_t, 4>;
   /// By how many percent the two shortest ones may differ. Undisturbed ones differ by less than 10. A host
-  /// that takes its core back for 3 us every 50 disturbs each third call of 10 us, so of two one often was.
+  /// that takes each core back for 3 us every 50 disturbs about every third call of 10 us, so the last two
+  /// often differed.
   static constexpr uint64_t kMostDifference = 25;
   /// Pulled calls that take less of the time through slots count twice, because long calls are few. If they
   /// change the choice, the next trial alone can undo that: they may have been disturbed.
   static constexpr uint64_t kClearPercent = 75;
-  static bool agree(LastCalls took) {
+  static std::optional<uint64_t> agreed(LastCalls took) {
     std::ranges::sort(took);
-    return took[1] - took[0] <= took[0] * kMostDifference / 100;
+    if (took[1] - took[0] > took[0] * kMostDifference / 100) return std::nullopt;
+    return took[1];
   }
 
-  void vote() {
-    const uint64_t slots_ns = std::ranges::min(took_ns_[0]);
-    const uint64_t pulled_ns = std::ranges::min(took_ns_[1]);
+  void vote(uint64_t slots_ns, uint64_t pulled_ns) {
     const bool preferred = votes_.wins();
     votes_.vote(pulled_ns < slots_ns);
     if (pulled_ns * 100 < slots_ns * kClearPercent) {

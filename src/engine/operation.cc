@@ -364,11 +364,14 @@ bool Operation::next_step(BoundLane& lane) {
   link.release(link.word());
 }
 
-bool Operation::sums_in_place(const BoundStep& step) {
+bool Operation::sums_in_place(const BoundStep& step) const {
   if (step.copies || step.trial_outputs == 0) return false;
   const void* result = step.job.sinks[std::countr_zero(step.trial_outputs)];
-  return std::find(step.job.sources, step.job.sources + step.source_count, result) !=
-         step.job.sources + step.source_count;
+  for (uint32_t i = 0; i < step.source_count; ++i) {
+    // A message may still name an address in its writer's process.
+    if (ends_[step.first_end + i].recv == nullptr && step.job.sources[i] == result) return true;
+  }
+  return false;
 }
 
 /// Chooses the stores for the slots and results that the step writes, of `bytes`. Returns when the slice

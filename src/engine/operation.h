@@ -341,10 +341,10 @@ class Operation {
   static bool sends_first(const BoundStep& step, uint64_t bytes) {
     return step.sent_first != 0 && bytes < kLeastCopiedTogether;
   }
-  /// Whether the slice at hand adds to its own result. Then the result's lines are in the cache, because they
-  /// have been read, and ordinary stores are the faster ones.
-  static bool sums_in_place(const BoundStep& step);
-  /// Of a slice: what is sent first writes no result while it is timed.
+  /// Whether the slice at hand adds to its own result; a sum has one in the receive buffer. Then its lines
+  /// are in the cache, because they have been read, and ordinary stores are the faster ones.
+  bool sums_in_place(const BoundStep& step) const;
+  /// Of a slice: what is sent first writes no result while it is timed, and a sum in place has no choice.
   bool times_results(const BoundStep& step, uint64_t bytes) const {
     return times_copies() && !sends_first(step, bytes) && !sums_in_place(step);
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -149,10 +150,10 @@ TEST(CarriageTrialsTest, TrialsPullFewLongCalls) {
     const bool pulls = slow_at_first.begin();
     run_length = pulls == last ? run_length + 1 : 1;
     const bool settles = run_length <= (pulls ? 3 : 1);
-    slow_at_first.end(pulls, (pulls ? kFast : 2 * kFast) * (settles ? 4 : 1));
+    slow_at_first.end(pulls, (pulls ? kFast : kSlow) * (settles ? 4 : 1));
     last = pulls;
   }
-  EXPECT_EQ(run(slow_at_first, 8, {2 * kFast, kFast}), 8u);
+  EXPECT_EQ(run(slow_at_first, 8, {kSlow, kFast}), 8u) << "the repetition has decided";
 }
 
 // Goal: long calls are few, so they try early.
@@ -244,6 +245,22 @@ TEST(CarriageTrialsTest, CallsThatDifferDecideNothing) {
     trials.end(pulls, (pulls ? kFast : kSlow) + call % 5 * kFast);
   }
   EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 0u);
+}
+
+// Goal: calls that wait for random times seldom choose the slower way.
+TEST(CarriageTrialsTest, CallsThatWaitForRandomTimesRarelyDecideWrongly) {
+  constexpr uint32_t kSeeds = 200;
+  uint32_t wrong = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    std::minstd_rand random(seed + 1);
+    CarriageTrials trials(kShape);
+    for (uint32_t call = 0; call < 20'000; ++call) {
+      const bool pulls = trials.begin();
+      trials.end(pulls, (pulls ? kSlow : kFast) + random() % (3 * kSlow));
+    }
+    wrong += run(trials, 1, {kFast, kSlow});
+  }
+  EXPECT_LT(wrong, kSeeds / 4);
 }
 
 // Goal: buffers that cannot be pulled do not count as pulled.
