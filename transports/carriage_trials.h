@@ -137,7 +137,7 @@ class CarriageVotes {
     last_pulled_ = pulled;
     LastCalls& took = took_ns_[pulled ? 1 : 0];
     if (run_ == 1) took.fill(UINT64_MAX);
-    std::ranges::rotate(took, took.begin() + 1);
+    std::rotate(took.begin(), took.begin() + 1, took.end());
     // The first pulled call finds the buffers where slots have left them.
     took.back() = pulled && run_ == 1 ? UINT64_MAX : took_ns;
     if (!pulled || run_ != pulled_calls) return;
