@@ -156,6 +156,7 @@ class CarriageVotes {
   /// Pulled calls that take less of the time through slots count twice, because long calls are few. If they
   /// change the choice, the next trial alone can undo that: they may have been disturbed.
   static constexpr uint64_t kClearPercent = 75;
+  /// The time that counts; none if the calls do not agree.
   static std::optional<uint64_t> agreed(LastCalls took) {
     std::ranges::sort(took);
     if (took[1] - took[0] > took[0] * kMostDifference / 100) return std::nullopt;
