@@ -180,7 +180,7 @@ class ThreadRun {
   Status make_buffers();
   Status run_subject(const Subject& subject);
   Result<Team> make_team(const Subject& subject, size_t number) const;
-  Status run_row(Team& team, const Subject& subject, uint64_t bytes);
+  Status run_row(Team& team, const Subject& subject, uint64_t bytes, bool counts);
   Status choose_algorithm(const Team& team) const;
   Status settle(Team& team, uint64_t bytes, Measure measure);
   void report_traffic(const Case& test, const Row& row);
@@ -364,7 +364,8 @@ Status ThreadRun::settle(Team& team, uint64_t bytes, Measure measure) {
   return Status::ok();
 }
 
-Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
+/// `counts`: the row is one of the results.
+Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes, bool counts) {
   const ThreadContext context{.options = task_.options,
                               .test = task_.test,
                               .agreement = agreement_,
@@ -393,20 +394,22 @@ Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
           .root = subject.root,
           .wanted = team.wanted};
   for (const bool in_place : {false, true}) {
-    if (in_place && (!task_.test.in_place || task_.options.out_of_place_only)) continue;
+    if (in_place && (!task_.test.in_place || task_.options.out_of_place_only || !counts)) continue;
     std::string* algorithm = task_.reporter != nullptr && !in_place ? &row.algorithm : nullptr;
     Result<Measurement> measured =
         Measure(context, cases, in_place).run(algorithm, known.iterations[in_place]);
     if (!measured) return measured.status();
+    summary_.out_of_bounds += measured->wrong_ranks;
+    if (!counts) continue;
     bandwidth_sum_ += measured->bus_gbs;
     ++measurement_count_;
-    summary_.out_of_bounds += measured->wrong_ranks;
     if (in_place)
       row.in_place = std::move(*measured);
     else
       row.out_of_place = std::move(*measured);
   }
   if (task_.watchdog != nullptr) task_.watchdog->end();
+  if (!counts) return Status::ok();
   if (task_.options.timestamps) row.timestamp = time_text();
   if (task_.reporter == nullptr) return Status::ok();
   if (task_.options.traffic_summary && task_.test.uneven_traffic) report_traffic(first, row);
@@ -459,14 +462,22 @@ Status ThreadRun::run_subject(const Subject& subject) {
     teams.push_back(std::move(*team));
   }
   if (&subject != subjects_.data()) TUTTI_TRY(fill_arenas(subject));
-  size_t first = 0;  // another one each time: the first row of a size takes longer
+  size_t first = 0;  // another one each time: a row depends on what the one before it has left in the caches
   for (int cycle = 0; task_.options.cycles == 0 || cycle < task_.options.cycles; ++cycle) {
-    // Every second turn goes backwards: a row depends on what the one before it has left in the caches.
     const bool backwards = cycle % 2 != 0;
+    // The first row behind those of another size takes up to 1.3 times as long. In the first turn untimed
+    // calls precede each row.
+    const bool warms = cycle > 0 && teams.size() > 1 && sizes_.size() > 1;
     for (const uint64_t bytes : sizes_) {
+      std::vector<Team*> order;
       for (size_t i = 0; i < teams.size(); ++i)
-        TUTTI_TRY(
-            run_row(teams[(first + (backwards ? teams.size() - 1 - i : i)) % teams.size()], subject, bytes));
+        order.push_back(&teams[(first + (backwards ? teams.size() - 1 - i : i)) % teams.size()]);
+      const auto serves = [&](const Team* team) { return team->known.at(bytes).is_served; };
+      if (warms) {
+        const auto last = std::find_if(order.rbegin(), order.rend(), serves);
+        if (last != order.rend()) TUTTI_TRY(run_row(**last, subject, bytes, false));
+      }
+      for (Team* const team : order) TUTTI_TRY(run_row(*team, subject, bytes, true));
       ++first;
     }
   }

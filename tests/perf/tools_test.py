@@ -105,7 +105,8 @@ def check_algorithms_in_turns():
                    "default,ring,multicast", "-J", path)
         assert "multicast does not serve 512 bytes: no row" in done.stdout, done.stdout
         with open(path, encoding="utf-8") as file:
-            rows = json.load(file)["results"]
+            report = json.load(file)
+        rows = report["results"]
         order = [(row["size"], row["wanted"]) for row in rows]
         assert sorted(order) == sorted([(8, "default"), (8, "ring"), (512, "default"), (512, "ring")] * 2), order
         assert all(row["algorithm"] == "ring" for row in rows if row["wanted"] == "ring"), rows
@@ -115,6 +116,8 @@ def check_algorithms_in_turns():
             assert all(len(row["out_of_place"]["line_ns"]) == 2 for row in rows), rows
         counts = {(row["size"], row["wanted"], row["actual_iterations"]) for row in rows}
         assert len(counts) == 4, f"a later turn counts its calls anew: {counts}"
+        mean = sum(row["out_of_place"]["bus_bw"] for row in rows) / len(rows)
+        assert abs(report["average_bus_bandwidth"]["bandwidth"] - mean) < 1e-9, "rows that do not count are in the mean"
 
 
 def check_mistakes():
