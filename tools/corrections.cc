@@ -42,7 +42,7 @@ std::optional<double> Corrections::factor_at(const topology::TriedCall& call, ui
     const auto [known, is_new] = factors_.try_emplace({call, at->first});
     if (!is_new) return known->second;
     const double us = predict(call, at->first);
-    if (us > 0) known->second = static_cast<double>(at->second.value) / 1000 / us;
+    if (us > 0) known->second = static_cast<double>(at->second.ns.value) / 1000 / us;
     return known->second;
   };
   const auto next = times.lower_bound(bytes);

@@ -143,10 +143,14 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
   const std::vector<uint64_t> distances = topology::distances_of(lines);
   std::map<uint64_t, size_t> measured;                        // algorithms at each distance
   std::map<std::string, std::map<uint64_t, double>> middles;  // by algorithm and distance
+  std::map<std::string, std::map<uint64_t, uint32_t>> starts;
   for (const auto& [algorithm, samples] : all) {
     std::map<uint64_t, std::vector<double>> us;
-    for (const Sample& sample : samples)
-      us[topology::distance_at(distances, sample.line_ns)].push_back(sample.us);
+    for (const Sample& sample : samples) {
+      const uint64_t distance = topology::distance_at(distances, sample.line_ns);
+      us[distance].push_back(sample.us);
+      starts[algorithm][distance] = std::max(starts[algorithm][distance], sample.starts);
+    }
     for (auto& [distance, own] : us) {
       if (own.size() < kLeastSamples) continue;
       middles[algorithm][distance] = middle(std::move(own));
@@ -166,8 +170,13 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
     const std::map<uint64_t, double>& us = algorithm.second;
     if (!std::ranges::all_of(measured, [&](const auto& one) { return us.contains(one.first); })) continue;
     double log_sum = 0;
-    for (const auto& one : measured) log_sum += std::log(us.at(one.first));
+    uint32_t fewest = UINT32_MAX;
+    for (const auto& one : measured) {
+      log_sum += std::log(us.at(one.first));
+      fewest = std::min(fewest, starts.at(algorithm.first).at(one.first));
+    }
     times.us[algorithm.first] = std::exp(log_sum / static_cast<double>(measured.size()));
+    times.starts[algorithm.first] = fewest;
   }
   return times;
 }
@@ -185,16 +194,20 @@ std::string Samples::winner_of(const Times& times, const std::string& before) {
   return stays ? before : winner->first;
 }
 
-std::string Samples::clear_winner_of(const Times& times, const std::string& before, double least_gain) {
+std::string Samples::clear_winner_of(const Times& times, const std::string& before, double noise) {
   const auto own = times.us.find(times.by_default);
   if (own == times.us.end()) return {};
-  const auto is_clear = [&](double us) { return us * least_gain < own->second; };
-  const auto us = [](const auto& one) { return one.second; };
-  const auto fastest = std::ranges::min_element(times.us, {}, us);
-  if (!is_clear(fastest->second)) return own->first;
+  const auto is_clear = [&](const auto& one) {
+    const double starts = std::min(times.starts.at(one.first), times.starts.at(own->first));
+    return one.second * (1 + noise / std::sqrt(starts)) < own->second;
+  };
+  auto fastest = own;
+  for (auto one = times.us.begin(); one != times.us.end(); ++one) {
+    if (one->second < fastest->second && is_clear(*one)) fastest = one;
+  }
   const auto kept = times.us.find(before);
-  const bool stays =
-      kept != times.us.end() && is_clear(kept->second) && kept->second < fastest->second * kKeepsNextSize;
+  const bool stays = kept != times.us.end() && fastest != own && is_clear(*kept) &&
+                     kept->second < fastest->second * kKeepsNextSize;
   return stays ? before : fastest->first;
 }
 
@@ -305,13 +318,13 @@ std::string Samples::table() const {
   return out;
 }
 
-std::string Samples::table_of_gains(const GainLimits& limits) const {
+std::string Samples::table_of_gains(const Noise& noise) const {
   std::string out = kTitle;
   for (const Case& any : kinds()) {
-    const bool share_cores = (any.ranks + any.hosts - 1) / any.hosts > limits.cores;
-    const double least_gain = share_cores ? limits.shared_cores : limits.own_cores;
-    const Judge judge = [least_gain](const Times& times, const std::string& before) {
-      return clear_winner_of(times, before, least_gain);
+    const bool share_cores = (any.ranks + any.hosts - 1) / any.hosts > noise.cores;
+    const double part = share_cores ? noise.shared_cores : noise.own_cores;
+    const Judge judge = [part](const Times& times, const std::string& before) {
+      return clear_winner_of(times, before, part);
     };
     out += print_rows(any, ranges_of_gains(known_sizes(any, judge)));
   }

@@ -30,15 +30,17 @@ inline constexpr uint32_t kLeastSamples = 3;
 struct Sample {
   double us = 0;
   uint64_t line_ns = 0;  ///< what a cache line took between the machine's cores then; 0: unknown
+  uint32_t starts = 1;   ///< of the ranks, that it is the mean of; not printed
 };
 
 /// The upper one of the two in the middle; 0: none.
 double middle(std::vector<double> values);
 
-/// How many times as long the library's own choice must take, or there is no row.
-struct GainLimits {
-  double own_cores = 1;
-  double shared_cores = 1;      ///< of ranks that share `cores`
+/// By what part the fastest of many equal algorithms seems faster than another one, by chance, in one start
+/// of the ranks. In the mean of several starts: by this over the square root of their number.
+struct Noise {
+  double own_cores = 0;
+  double shared_cores = 0;      ///< of ranks that share `cores`
   uint32_t cores = UINT32_MAX;  ///< of a host
 };
 
@@ -77,15 +79,16 @@ class Samples {
   /// the longest one measured.
   std::string table() const;
 
-  /// Of few samples: only rows of algorithms that are clearly faster than the library's own choice, from half
-  /// of the shortest call measured to twice the longest one.
-  std::string table_of_gains(const GainLimits& limits) const;
+  /// Of few starts: only rows of algorithms that are faster than the library's own choice by more than noise,
+  /// from half of the shortest call measured to twice the longest one.
+  std::string table_of_gains(const Noise& noise) const;
 
  private:
   /// Each algorithm's time of one size. The library's choice is one of the algorithms.
   struct Times {
     std::map<std::string, double> us;
-    std::string by_default;  ///< what the library chose
+    std::map<std::string, uint32_t> starts;  ///< at the distance where there are the fewest
+    std::string by_default;                  ///< what the library chose
   };
   struct Known {
     uint64_t bytes;
@@ -104,7 +107,7 @@ class Samples {
 
   Times times_of(const Case& any, uint64_t bytes) const;
   static std::string winner_of(const Times& times, const std::string& before);
-  static std::string clear_winner_of(const Times& times, const std::string& before, double least_gain);
+  static std::string clear_winner_of(const Times& times, const std::string& before, double noise);
   static uint64_t limit_between(const Known& low, const Known& high);
   std::vector<Known> known_sizes(const Case& any, const Judge& judge) const;
   static std::vector<Range> all_ranges(const std::vector<Known>& known);

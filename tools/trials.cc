@@ -8,6 +8,7 @@
 
 #include "algorithms/choice.h"
 #include "algorithms/predict.h"
+#include "tools/equal_plans.h"
 #include "tools/runs.h"
 #include "tools/sizes.h"
 #include "topology/measurements.h"
@@ -24,35 +25,38 @@ struct Setting {
   const char* most_bytes;
   uint32_t factor;
   uint32_t turns;
+  double row_ms;
 };
 /// Many short rows in turns: a busy moment of the machine then falls on few rows of a size.
-constexpr double kRowMs = 0.3;
 constexpr uint32_t kTurns = 5;
 /// A row has eight calls at least, so that the rows of long calls are long.
 constexpr uint32_t kTurnsOfLongCalls = 2;
+constexpr double kRowMs = 0.3;
+/// Ranks that share cores have good and bad moments of a millisecond.
+constexpr double kSharedRowMs = 1;
 /// What most jobs of a host need comes first. Short calls of 2 ranks take times that jump from one size to
 /// the next. Long calls come last: there is time for them when the others are known.
-constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2, kTurns},
-                                 {2, 1, "8K", "2M", 4, kTurns},
-                                 {4, 1, "8", "512K", 4, kTurns},
-                                 {8, 1, "8", "256K", 8, kTurns},
-                                 {2, 2, "8", "256K", 8, kTurns},
-                                 {4, 2, "8", "256K", 8, kTurns},
-                                 {2, 1, "16M", "16M", 2, kTurnsOfLongCalls},
-                                 {4, 1, "4M", "4M", 2, kTurnsOfLongCalls},
-                                 {8, 1, "2M", "2M", 2, kTurnsOfLongCalls},
-                                 {2, 2, "4M", "4M", 2, kTurnsOfLongCalls},
-                                 {4, 2, "2M", "2M", 2, kTurnsOfLongCalls}};
+constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2, kTurns, kRowMs},
+                                 {2, 1, "8K", "512K", 4, kTurns, kRowMs},
+                                 {4, 1, "8", "32K", 4, kTurns, kSharedRowMs},
+                                 {4, 1, "128K", "512K", 4, kTurnsOfLongCalls, kSharedRowMs},
+                                 {8, 1, "8", "32K", 4, kTurns, kSharedRowMs},
+                                 {8, 1, "256K", "256K", 2, kTurnsOfLongCalls, kSharedRowMs},
+                                 {2, 2, "8", "256K", 8, kTurns, kRowMs},
+                                 {4, 2, "8", "256K", 8, kTurns, kSharedRowMs},
+                                 {2, 1, "2M", "16M", 8, kTurnsOfLongCalls, kRowMs},
+                                 {4, 1, "4M", "4M", 2, kTurnsOfLongCalls, kSharedRowMs},
+                                 {8, 1, "2M", "2M", 2, kTurnsOfLongCalls, kSharedRowMs},
+                                 {2, 2, "4M", "4M", 2, kTurnsOfLongCalls, kRowMs},
+                                 {4, 2, "2M", "2M", 2, kTurnsOfLongCalls, kSharedRowMs}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
                                      Collective::kAllToAll};
 constexpr uint32_t kRunTimeoutS = 5;
 
-/// What noise makes of equal times in rows of 0.3 ms, more where ranks share cores
-/// (docs/measurements/topology.md).
-constexpr double kOwnCoresGain = 1.08;
-constexpr double kSharedCoresGain = 1.25;
+/// Of ten algorithms, more where ranks share cores (docs/measurements/topology.md).
+constexpr Noise kNoise = {.own_cores = 0.3, .shared_cores = 0.45};
 
 struct Trial {
   const Setting* setting;
@@ -91,7 +95,7 @@ Result<Report> run(const Trial& trial, const std::string& perf_tools) {
                         .factor = setting.factor,
                         .algorithms = algorithms_of(trial.collective),
                         .turns = setting.turns,
-                        .row_ms = kRowMs,
+                        .row_ms = setting.row_ms,
                         .timeout_s = kRunTimeoutS});
 }
 
@@ -133,7 +137,7 @@ std::string table_of_trials(const std::vector<topology::Measurements>& all, uint
                           .rank_count = call.ranks,
                           .block_bytes = block_bytes_of(call.collective, call.ranks, bytes)};
     const Algorithm* const chosen = ChoiceTable::built_in().choose(request, Facts{.cores = cores});
-    // What is kept of each call is the middle of its rows.
+    // What is kept is of many rows.
     for (uint32_t i = 0; i < kLeastSamples; ++i) {
       samples.add({call.collective, call.ranks, call.hosts, call.algorithm}, bytes, sample, call.algorithm);
       if (chosen->name == call.algorithm)
@@ -144,25 +148,49 @@ std::string table_of_trials(const std::vector<topology::Measurements>& all, uint
   for (const topology::Measurements& one : all) {
     for (const auto& [call, sizes] : one.calls) {
       if (call.hosts > 1) continue;  // emulated hosts are unlike other hosts
-      for (const auto& [bytes, ns] : sizes)
-        add(call, bytes, {static_cast<double>(ns.value) / 1000, one.slices.apart_ns.value});
+      for (const auto& [bytes, time] : sizes)
+        add(call, bytes, {static_cast<double>(time.ns.value) / 1000, one.slices.apart_ns.value, time.starts});
     }
   }
-  return samples.table_of_gains(
-      {.own_cores = kOwnCoresGain, .shared_cores = kSharedCoresGain, .cores = cores});
+  Noise noise = kNoise;
+  noise.cores = cores;
+  return samples.table_of_gains(noise);
 }
 
-topology::CallTimes call_times(const Samples& samples, uint64_t line_ns) {
-  topology::CallTimes calls;
+topology::CallTimes call_times(const Samples& samples, uint64_t line_ns, Machine* machine) {
+  /// By algorithm.
+  using Times = std::map<std::string, std::vector<double>>;
+  std::map<std::pair<topology::TriedCall, uint64_t>, Times> measured;
   for (const auto& [of, sizes] : samples.cases()) {
-    if (of.algorithm == kDefault) continue;
     for (const auto& [bytes, size] : sizes) {
-      std::vector<double> ns;
+      Times& times = measured[{{of.collective, of.ranks, of.hosts}, bytes}];
       for (const Sample& sample : size.samples) {
-        if (topology::is_same_distance(sample.line_ns, line_ns)) ns.push_back(sample.us * 1000);
+        if (topology::is_same_distance(sample.line_ns, line_ns)) times[size.ran].push_back(sample.us * 1000);
       }
-      if (ns.empty()) continue;
-      calls[{of.collective, of.ranks, of.hosts, of.algorithm}][bytes] = topology::middle_of(std::move(ns));
+    }
+  }
+  const size_t cores = machine == nullptr ? 1 : machine->graph().of_kind(topology::NodeKind::kCore).size();
+  topology::CallTimes calls;
+  for (const auto& [of, times] : measured) {
+    auto [call, bytes] = of;
+    const Request request{.collective = call.collective,
+                          .rank_count = call.ranks,
+                          .block_bytes = block_bytes_of(call.collective, call.ranks, bytes)};
+    std::vector<std::string> names;
+    for (const auto& [name, ns] : times) names.push_back(name);
+    std::map<std::string, std::string> first_of;
+    if (machine != nullptr)
+      first_of = equal_algorithms(names, request, machine->facts(call.ranks, call.hosts));
+    Times of_plans;
+    for (const auto& [name, ns] : times) {
+      auto& all = of_plans[first_of.try_emplace(name, name).first->second];
+      all.insert(all.end(), ns.begin(), ns.end());
+    }
+    for (const std::string& name : names) {
+      call.algorithm = name;
+      const std::vector<double>& ns = of_plans.at(first_of.at(name));
+      // Ranks that share cores have bad moments again and again. They count.
+      calls[call][bytes].ns = call.ranks > cores ? topology::mean_of(ns) : topology::middle_of(ns);
     }
   }
   return calls;

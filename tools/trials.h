@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "tools/machine.h"
 #include "tools/runs.h"
 #include "tools/samples.h"
 #include "topology/call_times.h"
@@ -30,7 +31,9 @@ Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
 /// kept of this machine.
 std::string table_of_trials(const std::vector<topology::Measurements>& all, uint32_t cores);
 
-/// The middle of each algorithm's samples, of those whose cores were at this distance (is_same_distance).
-topology::CallTimes call_times(const Samples& samples, uint64_t line_ns);
+/// What each algorithm took in this start of the ranks, of samples whose cores were at this distance
+/// (is_same_distance): the middle, or the mean where ranks share cores. Algorithms that make equal plans on
+/// the machine have their samples in common. `machine`: null: one core, and no plans are compared.
+topology::CallTimes call_times(const Samples& samples, uint64_t line_ns, Machine* machine);
 
 }  // namespace tutti::tool

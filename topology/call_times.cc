@@ -17,10 +17,11 @@ Status expected(std::string_view what, const Scanner& scanner) {
 std::string print_calls(const CallTimes& calls) {
   std::string out;
   for (const auto& [call, times] : calls) {
-    for (const auto& [bytes, ns] : times) {
+    for (const auto& [bytes, time] : times) {
       out += format("trial %s %u %u %s %llu ", std::string(collective_name(call.collective)).c_str(),
                     call.ranks, call.hosts, call.algorithm.c_str(), static_cast<unsigned long long>(bytes)) +
-             print_time(ns.value) + print_spread(ns) + "\n";
+             print_time(time.ns.value) + print_spread(time.ns) +
+             (time.starts > 1 ? format(" starts %u", time.starts) : "") + "\n";
     }
   }
   return out;
@@ -43,8 +44,14 @@ Result<bool> take_call_line(Scanner& scanner, CallTimes& calls) {
   if (!bytes) return expected("a number of bytes", scanner);
   const auto ns = take_measured(scanner, true);
   TUTTI_TRY(ns.status());
+  CallTime time{.ns = *ns};
+  if (scanner.take("starts")) {
+    const auto starts = scanner.number(1, kStartsMost);
+    if (!starts) return expected("1 to 5 starts", scanner);
+    time.starts = static_cast<uint32_t>(*starts);
+  }
   auto& times = calls[std::move(call)];
-  if (calls.size() > kCallsMax || times.size() == kSizesMax || !times.emplace(*bytes, *ns).second)
+  if (calls.size() > kCallsMax || times.size() == kSizesMax || !times.emplace(*bytes, time).second)
     return expected("another call or size, and not too many", scanner);
   return true;
 }

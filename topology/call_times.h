@@ -2,9 +2,10 @@
 // times are corrected by them (tools/corrections.h).
 //
 // As lines of files with measurements (measurements.h) and with graphs (text.h): collective, ranks, hosts,
-// algorithm, bytes of the largest buffer, and the time of a call among many.
+// algorithm, bytes of the largest buffer, the time of a call among many, and in how many starts of the ranks
+// it was measured, if not in one.
 //
-//   trial all_reduce 4 1 ring 32768 35.2 us spread 12
+//   trial all_reduce 4 1 ring 32768 35.2 us spread 12 starts 3
 #pragma once
 
 #include <compare>
@@ -34,8 +35,18 @@ struct TriedCall {
                           const TriedCall&) = default;  // NOLINT(modernize-use-nullptr): the check is wrong
 };
 
-/// Nanoseconds, by bytes.
-using CallTimes = std::map<TriedCall, std::map<uint64_t, Fact>>;
+/// More starts do not count: machines change.
+inline constexpr uint32_t kStartsMost = 5;
+
+struct CallTime {
+  Fact ns = {};
+  uint32_t starts = 1;  ///< of the ranks, up to kStartsMost; the time is the mean of theirs
+
+  friend bool operator==(const CallTime&, const CallTime&) = default;
+};
+
+/// By bytes.
+using CallTimes = std::map<TriedCall, std::map<uint64_t, CallTime>>;
 
 std::string print_calls(const CallTimes& calls);
 /// As take_slice_line.

@@ -99,14 +99,20 @@ Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t ma
 
 namespace {
 
-/// Where the pages of a start lie changes times by a tenth and more, so a new time counts half.
-void add_time(const Fact& before, Fact& now) {
-  if (now.value == 0) {
+/// Where the pages of a start lie changes times by a tenth and more, so all starts count, the new ones whole.
+void add_time(const CallTime& before, CallTime& now) {
+  if (now.ns.value == 0) {
     now = before;
-  } else {
-    const double mean = std::sqrt(static_cast<double>(before.value) * static_cast<double>(now.value));
-    now.value = static_cast<uint64_t>(std::llround(mean));
+    return;
   }
+  const uint32_t earlier = std::min(before.starts, kStartsMost - now.starts);
+  const auto log_sum = [](const CallTime& time, uint32_t starts) {
+    return starts * std::log(static_cast<double>(time.ns.value));
+  };
+  const uint32_t starts = earlier + now.starts;
+  const double mean = std::exp((log_sum(before, earlier) + log_sum(now, now.starts)) / starts);
+  now.ns.value = static_cast<uint64_t>(std::llround(mean));
+  now.starts = starts;
 }
 
 }  // namespace

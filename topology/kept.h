@@ -3,7 +3,8 @@
 // machines of its kind. Deleting a file is safe.
 //
 //   FINGERPRINT.measured   speeds and latencies (measurements.h), by tutti-topo --measure. A version without
-//                          distances takes a file with several of them for no file
+//                          distances takes a file with several of them for no file, one without starts a file
+//                          with starts
 //   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure
 //   found-KEY.topo         the graph that was detected, so that it is detected once
 #pragma once
@@ -32,9 +33,9 @@ Result<std::string> read_text(const std::string& path);
 Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t machine);
 
 /// Puts them first, in place of those of the same machine and distances. Of these, times of calls stay for
-/// sizes that were not tried again; of sizes that were, the geometric mean is kept. Replaces the file at
-/// once, so that no reader sees half of it; of two writers at once the last one wins. Makes the folder.
-/// Errors: kSystemError.
+/// sizes that were not tried again; of sizes that were, the geometric mean of all starts is kept, in which
+/// the earlier ones count as four at most. Replaces the file at once, so that no reader sees half of it; of
+/// two writers at once the last one wins. Makes the folder. Errors: kSystemError.
 Status keep(const std::string& path, std::vector<Measurements> measurements);
 Status keep_text(const std::string& path, const std::string& text);
 /// Whether both could write, to be asked before long work. Makes the folder. Errors: kSystemError.

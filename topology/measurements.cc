@@ -167,7 +167,7 @@ Fact middle_of(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
   const size_t last = samples.size() - 1;
-  const double middle = samples[last / 2];
+  const double middle = (samples[last / 2] + samples[(last + 1) / 2]) / 2;
   // Eight of ten samples lie between these.
   const double low = samples[last / 10];
   const double high = samples[last - last / 10];
@@ -176,6 +176,16 @@ Fact middle_of(std::vector<double> samples) {
   fact.origin = Origin::kMeasured;
   const double away = std::max(high - middle, middle - low) / std::max(middle, 1.0) * 100;
   fact.spread_percent = static_cast<uint32_t>(std::min(away, static_cast<double>(kSpreadMax)));
+  return fact;
+}
+
+Fact mean_of(const std::vector<double>& samples) {
+  Fact fact = middle_of(samples);
+  if (samples.empty()) return fact;
+  const double most = 2 * static_cast<double>(fact.value);
+  double sum = 0;
+  for (const double sample : samples) sum += std::min(sample, most);
+  fact.value = static_cast<uint64_t>(std::llround(std::max(sum / static_cast<double>(samples.size()), 1.0)));
   return fact;
 }
 

@@ -6,7 +6,7 @@
 //   pair 0 1 57 ns spread 30
 //   copy_alone 21.4 GB/s
 //   slice send 1024 85 ns
-//   trial all_reduce 4 1 ring 32768 35.2 us
+//   trial all_reduce 4 1 ring 32768 35.2 us spread 12 starts 3
 //
 // The host of a virtual machine moves its cores near to each other and far apart, and all times change. So a
 // file has measurements for each distance, each with a title of its own: those of the latest probes first,
@@ -79,7 +79,11 @@ Result<std::vector<Measurements>> parse_measurements(std::string_view text);
 /// distance give the links that they pass: first below one cache, then below one NUMA node, then beyond.
 Graph with_measurements(const Graph& graph, const Measurements& measurements);
 
-/// The middle of the samples, and how far most of them are from it. Without samples: 0.
+/// The middle of the samples, or the mean of the two in the middle, and how far most of them are from it.
+/// Without samples: 0.
 Fact middle_of(std::vector<double> samples);
+/// Their mean, for times that are long now and then: no sample counts for more than twice the middle one. The
+/// spread is that of middle_of.
+Fact mean_of(const std::vector<double>& samples);
 
 }  // namespace tutti::topology

@@ -93,21 +93,31 @@ TEST_F(KeptMachineTest, MeasurementsReplaceAssumptions) {
   EXPECT_EQ(find_machine(source())->graph.slices(), measurements.slices);
 }
 
-// Goal: a call that was tried at other sizes before keeps these times, and has the mean of those of one size.
+// Goal: a call that was tried at other sizes before keeps these times, and has the mean of those of one size,
+// to which each start contributes alike, until there are many.
 TEST_F(KeptMachineTest, TriedCallsAreMergedBySize) {
   const std::string path = kept_path(folder_, 5, "measured");
   const TriedCall call{.collective = Collective::kAllGather, .ranks = 4, .algorithm = "ring"};
   Measurements measurements;
   measurements.machine = 5;
-  measurements.calls[call] = {{8, {100, Origin::kMeasured}}, {64, {200, Origin::kMeasured}}};
+  measurements.calls[call] = {{8, {{100, Origin::kMeasured}}}, {64, {{200, Origin::kMeasured}}}};
   ASSERT_TRUE(keep(path, {measurements}));
-  measurements.calls[call] = {{64, {450, Origin::kMeasured}}, {512, {400, Origin::kMeasured}}};
+  measurements.calls[call] = {{64, {{450, Origin::kMeasured}}}, {512, {{400, Origin::kMeasured}}}};
   ASSERT_TRUE(keep(path, {measurements}));
   const auto kept = read_kept(path, 5);
   ASSERT_TRUE(kept);
   std::map<uint64_t, uint64_t> ns;
-  for (const auto& [bytes, time] : kept->front().calls.at(call)) ns[bytes] = time.value;
+  for (const auto& [bytes, time] : kept->front().calls.at(call)) ns[bytes] = time.ns.value;
   EXPECT_EQ(ns, (std::map<uint64_t, uint64_t>{{8, 100}, {64, 300}, {512, 400}}));
+  EXPECT_EQ(kept->front().calls.at(call).at(64).starts, 2u);
+  measurements.calls[call] = {{64, {{2400, Origin::kMeasured}}}};
+  ASSERT_TRUE(keep(path, {measurements}));
+  EXPECT_EQ(read_kept(path, 5)->front().calls.at(call).at(64), (CallTime{{600, Origin::kMeasured}, 3}));
+  measurements.calls[call] = {{64, {{900, Origin::kMeasured}}}};
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(keep(path, {measurements}));
+  const CallTime last = read_kept(path, 5)->front().calls.at(call).at(64);
+  EXPECT_NEAR(static_cast<double>(last.ns.value), 900, 3) << "the first starts are forgotten";
+  EXPECT_EQ(last.starts, 5u);
 }
 
 TEST_F(KeptMachineTest, AUsersFileComesFirst) {

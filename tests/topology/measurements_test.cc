@@ -68,6 +68,10 @@ TEST(MeasurementsTest, MistakesNameTheLine) {
   EXPECT_THAT(refusal("trial broadcast 2 3 direct 8 1 us"), HasSubstr("then one of hosts"));
   EXPECT_THAT(refusal("trial broadcast 2 1 direct 8 1 us\ntrial broadcast 2 1 direct 8 1 us"),
               HasSubstr("line 3: expected another call or size"));
+  for (const char* starts : {"0", "6", "x"}) {
+    EXPECT_THAT(refusal(std::string("trial broadcast 2 1 direct 8 1 us starts ") + starts),
+                HasSubstr("line 2: expected 1 to 5 starts"));
+  }
   EXPECT_THAT(refusal("slice send 0 1 ns"), HasSubstr("line 2: expected a larger number of bytes"));
   EXPECT_THAT(refusal("slice send 8 1 ns\nslice send 8 1 ns"), HasSubstr("line 3: expected a larger number"));
   EXPECT_THAT(refusal("wake 1 us more"), HasSubstr("the end of the line"));
@@ -100,6 +104,14 @@ TEST(MeasurementsTest, TheMiddleAndTheSpread) {
   EXPECT_EQ(middle_of({}).value, 0u);
   EXPECT_EQ(middle_of({5}), (Fact{5, Origin::kMeasured, 0}));
   EXPECT_EQ(middle_of({50, 10, 60, 55, 57}), (Fact{55, Origin::kMeasured, 81}));
+  EXPECT_EQ(middle_of({50, 40, 100, 10}).value, 45u);
+}
+
+// Goal: one long sample does not decide, and often long ones count.
+TEST(MeasurementsTest, NoSampleCountsForMoreThanTwiceTheMiddleOne) {
+  EXPECT_EQ(mean_of({}).value, 0u);
+  EXPECT_EQ(mean_of({10, 12, 14}).value, 12u);
+  EXPECT_EQ(mean_of({10, 1000, 10, 16, 10}).value, 13u);
 }
 
 // A machine's name and addresses change, its kind does not.
@@ -138,7 +150,7 @@ Measurements measured_at(uint64_t line_ns, const std::string& algorithm, uint64_
   result.machine = 255;
   result.slices.apart_ns = {line_ns, Origin::kMeasured};
   if (!algorithm.empty())
-    result.calls[{Collective::kAllReduce, 2, 1, algorithm}][8] = {call_ns, Origin::kMeasured};
+    result.calls[{Collective::kAllReduce, 2, 1, algorithm}][8].ns = {call_ns, Origin::kMeasured};
   return result;
 }
 
@@ -149,14 +161,15 @@ TEST(KeptTest, EachDistanceOfTheCoresHasItsOwnMeasurements) {
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const std::string path = folder + "/file";
   Measurements first = measured_at(55, "ring", 7);
-  first.calls[{Collective::kAllReduce, 2, 1, "direct"}][8] = {9, Origin::kMeasured};
+  first.calls[{Collective::kAllReduce, 2, 1, "direct"}][8].ns = {9, Origin::kMeasured};
   ASSERT_TRUE(keep(path, {first}));
   ASSERT_TRUE(keep(path, {measured_at(240, "ring", 30)}));
   ASSERT_TRUE(keep(path, {measured_at(60, "ring", 28)}));
   const auto kept = read_kept(path, 255);
   ASSERT_TRUE(kept) << kept.status().text();
-  Measurements latest = measured_at(60, "ring", 14);  // the mean
-  latest.calls[{Collective::kAllReduce, 2, 1, "direct"}][8] = {9, Origin::kMeasured};
+  Measurements latest = measured_at(60, "", 0);
+  latest.calls[{Collective::kAllReduce, 2, 1, "ring"}][8] = {{14, Origin::kMeasured}, 2};  // the mean
+  latest.calls[{Collective::kAllReduce, 2, 1, "direct"}][8].ns = {9, Origin::kMeasured};
   EXPECT_EQ(*kept, (std::vector{latest, measured_at(240, "ring", 30)}));
   EXPECT_EQ(nearest(*kept, 90), latest);
   EXPECT_EQ(nearest(*kept, 170), kept->at(1));

@@ -50,7 +50,7 @@ apart 57 ns spread 9
 slice send 8 20 ns
 slice send 1024 85 ns spread 3
 trial all_reduce 4 1 ring 32768 35.2 us spread 12
-trial all_reduce 4 1 ring 65536 70 us
+trial all_reduce 4 1 ring 65536 70 us starts 3
 trial broadcast 2 2 direct 8 6 us
 )";
   const auto graph = parse_graph(kText);

@@ -184,7 +184,7 @@ std::vector<topology::Measurements> kept_of_others(const std::string& path, uint
 
 /// Fills in the calls of `all`, which has one at least. A distance of many trials at which there was no time
 /// for slices borrows those of the nearest other one: trials correct what is predicted from them.
-void add_calls(const Samples& samples, const std::vector<uint32_t>& cores,
+void add_calls(const Samples& samples, const topology::Graph& graph,
                std::vector<topology::Measurements>& all) {
   constexpr size_t kManyTrials = 100;
   std::vector<uint64_t> lines;
@@ -208,10 +208,12 @@ void add_calls(const Samples& samples, const std::vector<uint32_t>& cores,
     if (trials < kManyTrials || all.size() >= topology::kDistancesMax || std::ranges::any_of(all, is_here))
       continue;
     topology::Measurements borrower = topology::nearest(all, apart_ns.value);
-    topology::set_distance(borrower, cores, apart_ns);
+    topology::set_distance(borrower, topology::first_two_cores(graph), apart_ns);
     all.push_back(std::move(borrower));
   }
-  for (topology::Measurements& one : all) one.calls = call_times(samples, one.slices.apart_ns.value);
+  auto machine = Machine::of(graph, topology::RanksAre::kCores);  // none of one core
+  for (topology::Measurements& one : all)
+    one.calls = call_times(samples, one.slices.apart_ns.value, machine ? &*machine : nullptr);
 }
 
 /// Into the file of `path`. Without -o the table of the trials is kept, too, unless tutti-tune has kept one.
@@ -228,7 +230,7 @@ Status measure_and_keep(const Options& options, const topology::Graph& graph, ui
   // Trials are of any distance.
   const auto others = kept_of_others(path, kind, *found);
   found->insert(found->end(), others.begin(), others.end());
-  add_calls(tried.samples, topology::first_two_cores(graph), *found);
+  add_calls(tried.samples, graph, *found);
   TUTTI_TRY(topology::keep(path, std::move(*found)));
   if (tried.samples.cases().empty() || !options.output.empty() || has_tuned(kind)) return {};
   const auto all = topology::read_kept(path, kind);

@@ -8,6 +8,7 @@
 
 #include "algorithms/choice.h"
 #include "algorithms/priced_choice.h"
+#include "tools/equal_plans.h"
 
 namespace tutti::tool {
 namespace {
@@ -120,48 +121,6 @@ double cost_of(const std::string& algorithm, const Times& times, const Part& one
   return std::sqrt(cost(one, other) * cost(other, one));
 }
 
-/// What a rank does. Blocks that do not fit into one round of the slots are cut by the slots that the plan
-/// needs.
-struct Work {
-  uint32_t chunks_per_block;
-  uint32_t slots_needed;
-  std::vector<Lane> lanes;
-
-  friend bool operator==(const Work&, const Work&) = default;
-};
-
-std::vector<Work> work_of(const Algorithm& algorithm, const Request& request, const Facts& facts) {
-  constexpr uint64_t kOneRound = 65536;
-  std::vector<Work> work;
-  for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
-    Plan plan = algorithm.make(request, facts, rank);
-    const uint32_t slots_needed = request.block_bytes <= kOneRound ? 0 : plan.slots_needed;
-    work.push_back({plan.chunks_per_block, slots_needed, std::move(plan.lanes)});
-  }
-  return work;
-}
-
-/// For each algorithm that was measured the first one that makes the same plan: of two ranks, five algorithms
-/// of all_gather make one. Their times differ by chance only. Of more ranks, some algorithms run on shorter
-/// rings (comm/host_executor.cc), so none is taken for another one.
-std::map<std::string, std::string> equal_algorithms(const Times& times, const Request& request,
-                                                    const Facts& facts) {
-  std::map<std::string, std::string> first_of;
-  std::vector<std::pair<std::string, std::vector<Work>>> known;
-  for (const auto& [name, series] : times) {
-    const Algorithm* algorithm = find_algorithm(request.collective, name);
-    if (request.rank_count > 2 || algorithm == nullptr || !algorithm->supports(request, facts)) {
-      first_of[name] = name;
-      continue;
-    }
-    std::vector<Work> work = work_of(*algorithm, request, facts);
-    const auto equal = std::ranges::find(known, work, &decltype(known)::value_type::second);
-    first_of[name] = equal == known.end() ? name : equal->first;
-    if (equal == known.end()) known.emplace_back(name, std::move(work));
-  }
-  return first_of;
-}
-
 class Comparison {
  public:
   Comparison(const Samples& samples, Machine& machine, const CompareOptions& options)
@@ -224,7 +183,10 @@ class Comparison {
                                     PricedMachine{.routes = machine_.routes(),
                                                   .costs = machine_.costs(group.ranks, group.hosts)})
                        .first->second;
-    const auto first_of = equal_algorithms(times, request, facts);
+    std::vector<std::string> names;
+    for (const auto& [name, series] : times) names.push_back(name);
+    // Their times differ by chance only, and the best of five equal ones would win by it.
+    const auto first_of = equal_algorithms(names, request, facts);
     Times of_plans;
     for (const auto& [name, series] : times) {
       Series& all = of_plans[first_of.at(name)];
