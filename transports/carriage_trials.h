@@ -7,8 +7,9 @@
 // took about as long: a call that lost its core, or waited for a rank that came late, must not decide. A
 // trial that speaks against the present way is repeated at once. The numbers of these calls are the same on
 // all ranks that make the same calls: else one rank would try slots while another one pulls. Only a
-// repetition may be one rank's alone: then it times what its own choice changes. Where slots take much less
-// than the kernel's copy within a process, no trial pulls. Figures: docs/measurements/carriage.md.
+// repetition, or what is left of a trial that is given up, may be one rank's alone: then it times what its
+// own choice changes. Where slots take much less than the kernel's copy within a process, no trial pulls.
+// Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <bit>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "core/trials.h"
 
@@ -47,10 +49,11 @@ struct PullTrial {
   /// A long call fills most rings. Three: the first one behind pulled calls takes longer, and two must agree.
   static constexpr uint64_t kLongThroughSlots = 3;
   static constexpr uint64_t kPeriodPerCall = 512;
+  static constexpr uint64_t kEarly = 8;
 
   uint64_t through_slots = kLeastThroughSlots;
   uint32_t pulled = kPulledCalls;
-  bool is_early = false;  ///< there is an additional trial
+  bool is_early = false;  ///< the first trial is
 
   /// Of calls of `call_bytes`. Those through slots fill a ring of `ring_bytes` once, if that takes 4 to 32;
   /// long ones, if it takes 4 or more.
@@ -66,12 +69,13 @@ struct PullTrial {
   constexpr uint64_t calls() const { return through_slots + pulled; }
   /// The first trial begins so many calls behind those of results.
   constexpr uint64_t first() const {
-    constexpr uint64_t kEarly = 8;
     if (is_early) return kEarly;
     // Two rounds of the ring pay for first touches of pages, and their trials of stores must be over.
     constexpr uint64_t kRounds = 4;
     return std::bit_ceil(kResultTrialCalls + kRounds * through_slots + kPulledCalls);
   }
+  /// From one trial to the next, until the period. None follows soon upon an early one and its repetition.
+  constexpr uint64_t growth() const { return is_early ? 16 : 4; }
   constexpr uint64_t period() const { return kPeriodPerCall * std::max(through_slots, kLeastThroughSlots); }
 };
 
@@ -84,12 +88,11 @@ struct TrialCall {
 
 /// What a trial makes of call `number`, of those of one size. No value: the call belongs to no trial. Trials
 /// are rare, because where slots are faster a pulled call takes up to four times as long: of 4 calls through
-/// slots they begin at calls 40, 136, 520, then every 2048 calls; early ones at call 16, too.
+/// slots they begin at calls 40, 136, 520, then every 2048 calls; early ones at calls 16, 136, then alike.
 constexpr std::optional<TrialCall> trial_call(uint64_t number, const PullTrial& trial) {
-  constexpr uint64_t kGrowth = 4;
   if (number < kResultTrialCalls + trial.first()) return std::nullopt;
   number -= kResultTrialCalls;
-  const uint64_t place = number - last_trial(number, trial.first(), kGrowth, trial.period());
+  const uint64_t place = number - last_trial(number, trial.first(), trial.growth(), trial.period());
   if (place >= 2 * trial.calls()) return std::nullopt;
   return TrialCall{.pulled = place % trial.calls() >= trial.through_slots,
                    .is_repetition = place >= trial.calls()};
@@ -127,12 +130,16 @@ class CarriageVotes {
   PullPreference preference(uint64_t least_pulled_ns) const {
     const uint64_t slots_ns = std::ranges::min(took_ns_[0]);  // 0: not known
     return {.is_preferred = votes_.wins(),
-            .may_gain = slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3,
+            .may_gain = calls_left_ == 0 && (slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3),
             .repeats = repeats_};
   }
 
   /// `pulled_calls`: of a trial.
   void add(bool pulled, uint64_t took_ns, uint32_t pulled_calls = kPulledCalls) {
+    if (calls_left_ > 0) {
+      --calls_left_;
+      return;
+    }
     run_ = pulled == last_pulled_ ? std::min(run_ + 1, kPulledCalls + 1) : 1;
     last_pulled_ = pulled;
     LastCalls& took = took_ns_[pulled ? 1 : 0];
@@ -140,9 +147,15 @@ class CarriageVotes {
     std::rotate(took.begin(), took.begin() + 1, took.end());
     // The first pulled call finds the buffers where slots have left them.
     took.back() = pulled && run_ == 1 ? UINT64_MAX : took_ns;
-    if (!pulled || run_ != pulled_calls) return;
+    if (!pulled) return;
+    const auto slots_ns = agreed(took_ns_[0]);
+    const uint64_t before_ns = std::exchange(last_pulled_ns_, took_ns);
+    const bool gives_up = pulled_calls == kLongPulledCalls && run_ == 2 && slots_ns &&
+                          std::min(before_ns, took_ns) > kHopeless * *slots_ns;
+    if (gives_up) calls_left_ = pulled_calls - run_;
+    if (!gives_up && run_ != pulled_calls) return;
     repeats_ = false;
-    const auto slots_ns = agreed(took_ns_[0]), pulled_ns = agreed(took_ns_[1]);
+    const std::optional<uint64_t> pulled_ns = gives_up ? took_ns : agreed(took_ns_[1]);
     if (slots_ns && pulled_ns) vote(*slots_ns, *pulled_ns);
   }
 
@@ -156,6 +169,10 @@ class CarriageVotes {
   /// Pulled calls that take less of the time through slots count twice, because long calls are few. If they
   /// change the choice, the next trial alone can undo that: they may have been disturbed.
   static constexpr uint64_t kClearPercent = 75;
+  /// A trial of long calls is given up if its first two pulled ones take more than so many times as long as
+  /// slots. Of 128 MiB, pulled ones took 31 to 36 ms, through slots 14.6. Some of 16 MiB took 1.5 and 1.7
+  /// times as long at first, and less later.
+  static constexpr uint64_t kHopeless = 2;
   /// The time that counts; none if the calls do not agree.
   static std::optional<uint64_t> agreed(LastCalls took) {
     std::ranges::sort(took);
@@ -175,6 +192,8 @@ class CarriageVotes {
 
   std::array<LastCalls, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                       ///< calls in a row that took the same way
+  uint32_t calls_left_ = 0;                ///< of a trial that was given up
+  uint64_t last_pulled_ns_ = 0;
   bool last_pulled_ = false;
   bool repeats_ = false;
   TrialVotes votes_;  ///< for pulling

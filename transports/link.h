@@ -200,8 +200,7 @@ struct SendLink {
   bool choose_pulling(uint64_t message_bytes) {
     const auto trial = counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes);
     // Pulled messages need few slots, so the writer seldom asks for room.
-    if (trial && trial->is_repetition)
-      preferences = load_shared(credits[0].pull_preferences, std::memory_order_relaxed);
+    if (trial) preferences = load_shared(credits[0].pull_preferences, std::memory_order_relaxed);
     return MessageVotes::preference(preferences, message_bytes).pulls(trial);
   }
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }

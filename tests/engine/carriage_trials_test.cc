@@ -138,7 +138,7 @@ TEST(CarriageTrialsTest, TrialsStayRare) {
 TEST(CarriageTrialsTest, TrialsPullFewLongCalls) {
   constexpr PullTrial kLong = PullTrial::of(2u << 20, 128u << 20);
   CarriageTrials slots(kLong);
-  EXPECT_EQ(run(slots, 500, {kFast, 4 * kFast}), 3 * kLongPulledCalls);
+  EXPECT_EQ(run(slots, 500, {kFast, kFast * 3 / 2}), 2 * kLongPulledCalls);
   CarriageTrials pulling(kLong);
   run(pulling, 32, {kSlow, kFast});
   EXPECT_EQ(run(pulling, 8, {2 * kFast, kFast}), 8u);
@@ -150,7 +150,7 @@ TEST(CarriageTrialsTest, TrialsPullFewLongCalls) {
     const bool pulls = slow_at_first.begin();
     run_length = pulls == last ? run_length + 1 : 1;
     const bool settles = run_length <= (pulls ? 3 : 1);
-    slow_at_first.end(pulls, (pulls ? kFast : kSlow) * (settles ? 4 : 1));
+    slow_at_first.end(pulls, (pulls ? kFast : kSlow) * (settles ? 2 : 1));
     last = pulls;
   }
   EXPECT_EQ(run(slow_at_first, 8, {kSlow, kFast}), 8u) << "the repetition has decided";
@@ -161,8 +161,37 @@ TEST(CarriageTrialsTest, TheFirstTrialOfLongCallsIsEarly) {
   constexpr PullTrial kLong = PullTrial::of(2u << 20, 8u << 20);
   for (uint64_t call = 0; call < 16; ++call) EXPECT_FALSE(trial_call(call, kLong)) << call;
   for (uint64_t call = 16; call < 32; ++call) EXPECT_TRUE(trial_call(call, kLong)) << call;
-  for (uint64_t call = 32; call < 40; ++call) EXPECT_FALSE(trial_call(call, kLong)) << call;
-  EXPECT_EQ(trial_call(40, kLong), TrialCall{});
+  for (uint64_t call = 32; call < 136; ++call) EXPECT_FALSE(trial_call(call, kLong)) << call;
+  EXPECT_EQ(trial_call(136, kLong), TrialCall{});
+}
+
+// Goal: a trial of long calls that cannot win ends early, and the next one is a whole one again.
+TEST(CarriageTrialsTest, AHopelessTrialOfLongCallsIsGivenUp) {
+  constexpr PullTrial kLong = PullTrial::of(2u << 20, 128u << 20);
+  CarriageTrials trials(kLong);
+  EXPECT_EQ(run(trials, 130, {kFast, 3 * kFast}), 2u);
+  EXPECT_EQ(run(trials, 14, {kSlow, kFast}), kLongPulledCalls) << "the trial at call 136";
+  CarriageTrials once(kLong);
+  uint32_t pulled = 0;
+  for (uint32_t call = 0; call < 40; ++call) {
+    const bool pulls = once.begin();
+    pulled += pulls ? 1 : 0;
+    once.end(pulls, pulls && pulled == 2 ? 9 * kFast : pulls ? kFast : kSlow);
+  }
+  EXPECT_GT(pulled, kLongPulledCalls) << "one long call does not give up";
+}
+
+// Goal: the same for messages, whose writer looks at its reader's preferences in each call of a trial.
+TEST(CarriageTrialsTest, AHopelessTrialOfLongMessagesIsGivenUp) {
+  constexpr uint64_t kBytes = 128u << 20;
+  MessageVotes reader;
+  for (int i = 0; i < 3; ++i) reader.add(false, kBytes, kFast);
+  reader.add(true, kBytes, 3 * kFast);
+  EXPECT_TRUE(MessageVotes::preference(reader.preferences, kBytes).may_gain);
+  reader.add(true, kBytes, 3 * kFast);
+  EXPECT_FALSE(MessageVotes::preference(reader.preferences, kBytes).may_gain);
+  for (uint32_t i = 2; i < kLongPulledCalls; ++i) reader.add(false, kBytes, kFast);
+  EXPECT_TRUE(MessageVotes::preference(reader.preferences, kBytes).may_gain) << "the next trial";
 }
 
 /// The calls of trials of results, if of their ways `fastest` always wins.
