@@ -26,6 +26,7 @@ struct Setting {
   uint32_t factor;
   uint32_t turns;
   double row_ms;
+  double all_reduce_s;  ///< what a run took on a Granite Rapids; of other collectives half of it
 };
 /// Many short rows in turns: a busy moment of the machine then falls on few rows of a size.
 constexpr uint32_t kTurns = 5;
@@ -36,19 +37,19 @@ constexpr double kRowMs = 0.3;
 constexpr double kSharedRowMs = 1;
 /// What most jobs of a host need comes first. Short calls of 2 ranks take times that jump from one size to
 /// the next. Long calls come last: there is time for them when the others are known.
-constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2, kTurns, kRowMs},
-                                 {2, 1, "8K", "512K", 4, kTurns, kRowMs},
-                                 {4, 1, "8", "32K", 4, kTurns, kSharedRowMs},
-                                 {4, 1, "128K", "512K", 4, kTurnsOfLongCalls, kSharedRowMs},
-                                 {8, 1, "8", "32K", 4, kTurns, kSharedRowMs},
-                                 {8, 1, "256K", "256K", 2, kTurnsOfLongCalls, kSharedRowMs},
-                                 {2, 2, "8", "256K", 8, kTurns, kRowMs},
-                                 {4, 2, "8", "256K", 8, kTurns, kSharedRowMs},
-                                 {2, 1, "2M", "16M", 8, kTurnsOfLongCalls, kRowMs},
-                                 {4, 1, "4M", "4M", 2, kTurnsOfLongCalls, kSharedRowMs},
-                                 {8, 1, "2M", "2M", 2, kTurnsOfLongCalls, kSharedRowMs},
-                                 {2, 2, "4M", "4M", 2, kTurnsOfLongCalls, kRowMs},
-                                 {4, 2, "2M", "2M", 2, kTurnsOfLongCalls, kSharedRowMs}};
+constexpr Setting kSettings[] = {{2, 1, "8", "2K", 2, kTurns, kRowMs, 0.5},
+                                 {2, 1, "8K", "512K", 4, kTurns, kRowMs, 0.5},
+                                 {4, 1, "8", "32K", 4, kTurns, kSharedRowMs, 1.0},
+                                 {4, 1, "128K", "512K", 4, kTurnsOfLongCalls, kSharedRowMs, 0.7},
+                                 {8, 1, "8", "32K", 4, kTurns, kSharedRowMs, 1.3},
+                                 {8, 1, "256K", "256K", 2, kTurnsOfLongCalls, kSharedRowMs, 1.0},
+                                 {2, 2, "8", "256K", 8, kTurns, kRowMs, 0.6},
+                                 {4, 2, "8", "256K", 8, kTurns, kSharedRowMs, 1.9},
+                                 {2, 1, "2M", "16M", 8, kTurnsOfLongCalls, kRowMs, 2.7},
+                                 {4, 1, "4M", "4M", 2, kTurnsOfLongCalls, kSharedRowMs, 2.1},
+                                 {8, 1, "2M", "2M", 2, kTurnsOfLongCalls, kSharedRowMs, 2.8},
+                                 {2, 2, "4M", "4M", 2, kTurnsOfLongCalls, kRowMs, 1.2},
+                                 {4, 2, "2M", "2M", 2, kTurnsOfLongCalls, kSharedRowMs, 1.9}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
@@ -61,25 +62,44 @@ constexpr Noise kNoise = {.own_cores = 0.3, .shared_cores = 0.45};
 struct Trial {
   const Setting* setting;
   Collective collective;
+
+  double expected_s() const {
+    return setting->all_reduce_s * (collective == Collective::kAllReduce ? 1 : 0.5);
+  }
 };
 
-/// First those of which nothing is known, then the others in any order, so that each has its turn.
-std::vector<Trial> all_trials(const topology::CallTimes& known) {
-  std::vector<Trial> trials;
-  for (const Setting& setting : kSettings) {
-    for (const Collective collective : kCollectives) trials.push_back({&setting, collective});
+/// In how many starts of the ranks this was tried.
+uint32_t starts_of(const Trial& trial, const topology::CallTimes& known) {
+  const Setting& setting = *trial.setting;
+  const uint64_t least = *parse_bytes(setting.least_bytes) / 2;  // sizes are rounded to whole blocks
+  const uint64_t most = *parse_bytes(setting.most_bytes);
+  uint32_t starts = 0;
+  for (const auto& [call, times] : known) {
+    if (call.collective != trial.collective || call.ranks != setting.processes || call.hosts != setting.hosts)
+      continue;
+    const auto size = times.lower_bound(least);
+    if (size != times.end() && size->first <= most) starts = std::max(starts, size->second.starts);
   }
-  const auto first_known = std::stable_partition(trials.begin(), trials.end(), [&](const Trial& trial) {
-    const Setting& setting = *trial.setting;
-    const uint64_t least = *parse_bytes(setting.least_bytes) / 2;  // sizes are rounded to whole blocks
-    const uint64_t most = *parse_bytes(setting.most_bytes);
-    return std::ranges::none_of(known, [&](const auto& one) {
-      const auto size = one.second.lower_bound(least);
-      return one.first.collective == trial.collective && one.first.ranks == setting.processes &&
-             one.first.hosts == setting.hosts && size != one.second.end() && size->first <= most;
-    });
-  });
-  std::shuffle(first_known, trials.end(), std::minstd_rand(std::random_device()()));
+  return starts;
+}
+
+/// Those of the fewest starts first: of none in the order of the settings, of equally many in any order, so
+/// that each has its turn.
+std::vector<Trial> all_trials(const topology::CallTimes& known) {
+  std::vector<std::pair<uint32_t, Trial>> by_starts;
+  for (const Setting& setting : kSettings) {
+    for (const Collective collective : kCollectives) {
+      const Trial trial = {&setting, collective};
+      by_starts.emplace_back(starts_of(trial, known), trial);
+    }
+  }
+  const auto first_known = std::stable_partition(by_starts.begin(), by_starts.end(),
+                                                 [](const auto& one) { return one.first == 0; });
+  std::shuffle(first_known, by_starts.end(), std::minstd_rand(std::random_device()()));
+  std::stable_sort(first_known, by_starts.end(),
+                   [](const auto& one, const auto& other) { return one.first < other.first; });
+  std::vector<Trial> trials;
+  for (const auto& one : by_starts) trials.push_back(one.second);
   return trials;
 }
 
@@ -107,18 +127,17 @@ Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   std::vector<Trial> trials = all_trials(known);
   TriedCalls tried{.wanted_runs = trials.size()};
-  std::map<const Setting*, double> longest_s;
-  double longest_of_all_s = 0;
+  double took_s = 0, expected_s = 0;  // of all runs so far
   for (size_t i = 0; i < trials.size(); ++i) {
     const Trial trial = trials[i];
     const double before_s = elapsed_s();
-    double& longest_of_setting_s = longest_s[trial.setting];
-    // Calls between far cores take longer, and the first ones of a setting may be longer than all before.
-    const double needed_s = longest_of_setting_s > 0 ? 1.5 * longest_of_setting_s : 2 * longest_of_all_s;
-    if (before_s + needed_s > budget_s) continue;
+    const double pace = expected_s > 0 ? took_s / expected_s : 1;
+    // Runs differ. Calls between far cores take longer.
+    constexpr double kMargin = 1.5;
+    if (before_s + kMargin * pace * trial.expected_s() > budget_s) continue;
     const auto report = run(trial, perf_tools);
-    longest_of_setting_s = std::max(longest_of_setting_s, elapsed_s() - before_s);
-    longest_of_all_s = std::max(longest_of_all_s, longest_of_setting_s);
+    took_s += elapsed_s() - before_s;
+    expected_s += trial.expected_s();
     if (!report && i == 0) return report.status();
     if (!report) continue;
     add_rows(*report, trial.collective, trial.setting->hosts, tried.samples);
