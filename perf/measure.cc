@@ -18,8 +18,8 @@ constexpr double kCalibrationShare = 0.15;  // of a row
 constexpr int kCalibrationGrowth = 4;
 constexpr int kLeastIterations = 8;  // with --row-time
 // A link has up to 128 slots of 16 KiB, and calls try how to write their results until call 136
-// (engine/result_trials.h). Longer calls: a row begins behind the first trial of pulling and its repetition
-// (transports/carriage_trials.h). There is no time to settle them further.
+// (engine/result_trials.h). Longer calls: from 8 MiB on a row begins behind the first trial of pulling and
+// its repetition (transports/carriage_trials.h). There is no time to settle them further.
 constexpr size_t kSettlingBytes = 8u << 20;
 constexpr size_t kLeastSettling = 68;
 constexpr size_t kLongCall = 1u << 20;

@@ -68,6 +68,20 @@ struct Trial {
   }
 };
 
+/// How much longer than expected runs take here.
+class Pace {
+ public:
+  void add(double took_s, double expected_s) {
+    took_s_ += took_s;
+    expected_s_ += expected_s;
+  }
+  double or_if_unknown(double pace) const { return expected_s_ > 0 ? took_s_ / expected_s_ : pace; }
+
+ private:
+  double took_s_ = 0;
+  double expected_s_ = 0;
+};
+
 /// In how many starts of the ranks this was tried.
 uint32_t starts_of(const Trial& trial, const topology::CallTimes& known) {
   const Setting& setting = *trial.setting;
@@ -127,18 +141,21 @@ Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   std::vector<Trial> trials = all_trials(known);
   TriedCalls tried{.wanted_runs = trials.size()};
-  double took_s = 0, expected_s = 0;  // of all runs so far
+  Pace all;
+  std::map<const Setting*, Pace> of_settings;
+  bool has_run = false;
   for (size_t i = 0; i < trials.size(); ++i) {
     const Trial trial = trials[i];
     const double before_s = elapsed_s();
-    const double pace = expected_s > 0 ? took_s / expected_s : 1;
-    // Runs differ. Calls between far cores take longer.
-    constexpr double kMargin = 1.5;
+    Pace& own = of_settings[trial.setting];
+    // The machine may be slow. Runs differ: calls between far cores take longer.
+    constexpr double kFirstPace = 2, kMargin = 1.5;
+    const double pace = std::max(all.or_if_unknown(kFirstPace), own.or_if_unknown(0));
     if (before_s + kMargin * pace * trial.expected_s() > budget_s) continue;
     const auto report = run(trial, perf_tools);
-    took_s += elapsed_s() - before_s;
-    expected_s += trial.expected_s();
-    if (!report && i == 0) return report.status();
+    if (!report && !has_run) return report.status();
+    has_run = true;
+    for (Pace* const of : {&all, &own}) of->add(elapsed_s() - before_s, report ? trial.expected_s() : 0);
     if (!report) continue;
     add_rows(*report, trial.collective, trial.setting->hosts, tried.samples);
     if (have_moved(*report))
@@ -156,6 +173,7 @@ std::string table_of_trials(const std::vector<topology::Measurements>& all, uint
                           .rank_count = call.ranks,
                           .block_bytes = block_bytes_of(call.collective, call.ranks, bytes)};
     const Algorithm* const chosen = ChoiceTable::built_in().choose(request, Facts{.cores = cores});
+    if (chosen == nullptr || find_algorithm(call.collective, call.algorithm) == nullptr) return;
     // What is kept is of many rows.
     for (uint32_t i = 0; i < kLeastSamples; ++i) {
       samples.add({call.collective, call.ranks, call.hosts, call.algorithm}, bytes, sample, call.algorithm);

@@ -49,6 +49,8 @@ struct PullTrial {
   /// A long call fills most rings. Three: the first one behind pulled calls takes longer, and two must agree.
   static constexpr uint64_t kLongThroughSlots = 3;
   static constexpr uint64_t kPeriodPerCall = 512;
+  static constexpr uint64_t kGrowth = 4;
+  /// The early trial takes the place of the first one of others.
   static constexpr uint64_t kEarly = 8;
 
   uint64_t through_slots = kLeastThroughSlots;
@@ -67,16 +69,19 @@ struct PullTrial {
             .is_early = is_long && round <= 2};
   }
   constexpr uint64_t calls() const { return through_slots + pulled; }
-  /// The first trial begins so many calls behind those of results.
+  /// The first trial, but for an early one, begins so many calls behind those of results.
   constexpr uint64_t first() const {
-    if (is_early) return kEarly;
     // Two rounds of the ring pay for first touches of pages, and their trials of stores must be over.
     constexpr uint64_t kRounds = 4;
     return std::bit_ceil(kResultTrialCalls + kRounds * through_slots + kPulledCalls);
   }
-  /// From one trial to the next, until the period. None follows soon upon an early one and its repetition.
-  constexpr uint64_t growth() const { return is_early ? 16 : 4; }
   constexpr uint64_t period() const { return kPeriodPerCall * std::max(through_slots, kLeastThroughSlots); }
+  /// With which call the last trial began, up to call `number`, both counted behind the trials of results.
+  constexpr std::optional<uint64_t> last(uint64_t number) const {
+    if (number < (is_early ? kEarly : first())) return std::nullopt;
+    if (is_early && number < kGrowth * first()) return kEarly;
+    return last_trial(number, first(), kGrowth, period());
+  }
 };
 
 /// A call of a trial.
@@ -88,12 +93,13 @@ struct TrialCall {
 
 /// What a trial makes of call `number`, of those of one size. No value: the call belongs to no trial. Trials
 /// are rare, because where slots are faster a pulled call takes up to four times as long: of 4 calls through
-/// slots they begin at calls 40, 136, 520, then every 2048 calls; early ones at calls 16, 136, then alike.
+/// slots they begin at calls 40, 136, 520, then every 2048 calls; if the first one is early, at 16, not 40.
 constexpr std::optional<TrialCall> trial_call(uint64_t number, const PullTrial& trial) {
-  if (number < kResultTrialCalls + trial.first()) return std::nullopt;
+  if (number < kResultTrialCalls) return std::nullopt;
   number -= kResultTrialCalls;
-  const uint64_t place = number - last_trial(number, trial.first(), trial.growth(), trial.period());
-  if (place >= 2 * trial.calls()) return std::nullopt;
+  const std::optional<uint64_t> began = trial.last(number);
+  if (!began || number - *began >= 2 * trial.calls()) return std::nullopt;
+  const uint64_t place = number - *began;
   return TrialCall{.pulled = place % trial.calls() >= trial.through_slots,
                    .is_repetition = place >= trial.calls()};
 }
@@ -131,7 +137,7 @@ class CarriageVotes {
     const uint64_t slots_ns = std::ranges::min(took_ns_[0]);  // 0: not known
     return {.is_preferred = votes_.wins(),
             .may_gain = calls_left_ == 0 && (slots_ns == 0 || slots_ns >= least_pulled_ns / 4 * 3),
-            .repeats = repeats_};
+            .repeats = repeats_ || calls_left_ > 0};
   }
 
   /// `pulled_calls`: of a trial.
@@ -151,7 +157,7 @@ class CarriageVotes {
     const auto slots_ns = agreed(took_ns_[0]);
     const uint64_t before_ns = std::exchange(last_pulled_ns_, took_ns);
     const bool gives_up = pulled_calls == kLongPulledCalls && run_ == 2 && slots_ns &&
-                          std::min(before_ns, took_ns) > kHopeless * *slots_ns;
+                          std::min(before_ns, took_ns) > *slots_ns * kHopelessPercent / 100;
     if (gives_up) calls_left_ = pulled_calls - run_;
     if (!gives_up && run_ != pulled_calls) return;
     repeats_ = false;
@@ -169,10 +175,11 @@ class CarriageVotes {
   /// Pulled calls that take less of the time through slots count twice, because long calls are few. If they
   /// change the choice, the next trial alone can undo that: they may have been disturbed.
   static constexpr uint64_t kClearPercent = 75;
-  /// A trial of long calls is given up if its first two pulled ones take more than so many times as long as
-  /// slots. Of 128 MiB, pulled ones took 31 to 36 ms, through slots 14.6. Some of 16 MiB took 1.5 and 1.7
-  /// times as long at first, and less later.
-  static constexpr uint64_t kHopeless = 2;
+  /// A trial of long calls is given up if its first two pulled ones take more than this part of the time
+  /// through slots. Of 128 MiB, pulled ones took 31 to 36 ms, through slots 14.6. Some of 16 MiB took 1.5 and
+  /// 1.7 times as long at first, and less later.
+  static constexpr uint64_t kHopelessPercent = 175;
+  static_assert(kLongPulledCalls != kPulledCalls, "long calls are known by it");
   /// The time that counts; none if the calls do not agree.
   static std::optional<uint64_t> agreed(LastCalls took) {
     std::ranges::sort(took);
@@ -192,7 +199,7 @@ class CarriageVotes {
 
   std::array<LastCalls, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                       ///< calls in a row that took the same way
-  uint32_t calls_left_ = 0;                ///< of a trial that was given up
+  uint32_t calls_left_ = 0;                ///< of a trial that was given up; they are not counted
   uint64_t last_pulled_ns_ = 0;
   bool last_pulled_ = false;
   bool repeats_ = false;

@@ -162,7 +162,10 @@ TEST(CarriageTrialsTest, TheFirstTrialOfLongCallsIsEarly) {
   for (uint64_t call = 0; call < 16; ++call) EXPECT_FALSE(trial_call(call, kLong)) << call;
   for (uint64_t call = 16; call < 32; ++call) EXPECT_TRUE(trial_call(call, kLong)) << call;
   for (uint64_t call = 32; call < 136; ++call) EXPECT_FALSE(trial_call(call, kLong)) << call;
-  EXPECT_EQ(trial_call(136, kLong), TrialCall{});
+  for (const uint64_t call : {136, 520, 2056, 4104}) {
+    EXPECT_FALSE(trial_call(call - 1, kLong)) << call;
+    EXPECT_EQ(trial_call(call, kLong), TrialCall{}) << call;
+  }
 }
 
 // Goal: a trial of long calls that cannot win ends early, and the next one is a whole one again.
@@ -171,6 +174,10 @@ TEST(CarriageTrialsTest, AHopelessTrialOfLongCallsIsGivenUp) {
   CarriageTrials trials(kLong);
   EXPECT_EQ(run(trials, 130, {kFast, 3 * kFast}), 2u);
   EXPECT_EQ(run(trials, 14, {kSlow, kFast}), kLongPulledCalls) << "the trial at call 136";
+  CarriageTrials repeated(kLong);
+  run(repeated, 24, {kSlow, kFast});
+  run(repeated, 112, {kFast, 3 * kFast});
+  EXPECT_EQ(run(repeated, 8, {kFast, 3 * kFast}), 2u) << "the repetition was given up, and is forgotten";
   CarriageTrials once(kLong);
   uint32_t pulled = 0;
   for (uint32_t call = 0; call < 40; ++call) {
@@ -179,19 +186,6 @@ TEST(CarriageTrialsTest, AHopelessTrialOfLongCallsIsGivenUp) {
     once.end(pulls, pulls && pulled == 2 ? 9 * kFast : pulls ? kFast : kSlow);
   }
   EXPECT_GT(pulled, kLongPulledCalls) << "one long call does not give up";
-}
-
-// Goal: the same for messages, whose writer looks at its reader's preferences in each call of a trial.
-TEST(CarriageTrialsTest, AHopelessTrialOfLongMessagesIsGivenUp) {
-  constexpr uint64_t kBytes = 128u << 20;
-  MessageVotes reader;
-  for (int i = 0; i < 3; ++i) reader.add(false, kBytes, kFast);
-  reader.add(true, kBytes, 3 * kFast);
-  EXPECT_TRUE(MessageVotes::preference(reader.preferences, kBytes).may_gain);
-  reader.add(true, kBytes, 3 * kFast);
-  EXPECT_FALSE(MessageVotes::preference(reader.preferences, kBytes).may_gain);
-  for (uint32_t i = 2; i < kLongPulledCalls; ++i) reader.add(false, kBytes, kFast);
-  EXPECT_TRUE(MessageVotes::preference(reader.preferences, kBytes).may_gain) << "the next trial";
 }
 
 /// The calls of trials of results, if of their ways `fastest` always wins.

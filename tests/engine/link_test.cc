@@ -324,6 +324,30 @@ TEST(PullingTest, BothEndsRepeatATrialThatSpokeAgainstSlots) {
   }
 }
 
+// Goal: a writer gives up a trial of long messages as soon as its reader does, and makes the next one whole.
+TEST(PullingTest, BothEndsGiveUpAHopelessTrialOfLongMessages) {
+  constexpr RingShape kShape{.slots = 4, .slot_bytes = 4096};
+  constexpr uint64_t kMessage = 128u << 20;
+  constexpr uint64_t kSecondTrial = 136;
+  RingMemory memory(kShape);
+  SendLink send = SendLink::at(memory.bytes(), kShape);
+  RecvLink recv = RecvLink::at(memory.bytes(), kShape, 0);
+  MessageVotes votes;
+  recv.votes = &votes;
+  const auto pulled_of = [&](uint64_t count, uint64_t pulled_ns) {
+    uint64_t pulled = 0;
+    for (uint64_t i = 0; i < count; ++i) {
+      const bool is_pulled = send.choose_pulling(kMessage);
+      pulled += is_pulled ? 1 : 0;
+      if (recv.begin_trial(kMessage))
+        recv.judge_message(is_pulled, kMessage, is_pulled ? pulled_ns : 1'000'000, {});
+    }
+    return pulled;
+  };
+  EXPECT_EQ(pulled_of(kSecondTrial, 3'000'000), 2u);
+  EXPECT_EQ(pulled_of(8, 1'500'000), kLongPulledCalls);
+}
+
 /// Two ranks and their links, whose long payloads lie in slots that go with the messages.
 class PassedSlotsTest : public testing::Test {
  protected:

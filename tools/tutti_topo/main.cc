@@ -150,7 +150,8 @@ topology::CallTimes known_calls(const std::string& path, uint64_t kind, uint64_t
   return topology::is_same_distance(own.slices.apart_ns.value, line_ns) ? own.calls : topology::CallTimes();
 }
 
-/// Tries all algorithms in short runs; those first that are `known` of the fewest starts.
+/// Tries all algorithms in short runs, those first that were tried in the fewest starts, as far as is
+/// `known`.
 TriedCalls try_all_calls(double budget_s, const topology::CallTimes& known) {
   const std::string perf_tools = find_perf_tools();
   auto tried = perf_tools.empty()
