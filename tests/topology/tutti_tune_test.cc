@@ -408,6 +408,21 @@ TEST(RunsTest, TheTableOfTrialsIsOfAllDistances) {
   EXPECT_EQ(table->rows().front().bytes_max, 1u << 17) << "twice the longest one";
 }
 
+// Goal: a file of another version makes no bad table. Method: an algorithm that there is not, faster than
+// all; a call that has no algorithms.
+TEST(RunsTest, UnknownTrialsMakeNoRow) {
+  std::vector<topology::Measurements> all(1);
+  const auto add = [&](Collective collective, const char* name, uint64_t ns) {
+    all[0].calls[{collective, 4, 1, name}][1 << 16].ns = {ns, topology::Origin::kMeasured};
+  };
+  add(Collective::kAllReduce, "direct_two_shot", 1000);
+  add(Collective::kAllReduce, "of_tomorrow", 1);
+  add(Collective::kSendRecv, "direct", 1);
+  const auto table = ChoiceTable::parse(table_of_trials(all, 2));
+  ASSERT_TRUE(table) << table.status().text();
+  EXPECT_TRUE(table->rows().empty());
+}
+
 // Goal: trials of one start must show more than those of many, and more where ranks share cores. Method: on 2
 // cores, an algorithm takes 1/1.4 of the time of the library's choice.
 TEST(RunsTest, FewTrialsMustShowMore) {
