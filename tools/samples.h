@@ -30,7 +30,7 @@ inline constexpr uint32_t kLeastSamples = 3;
 struct Sample {
   double us = 0;
   uint64_t line_ns = 0;  ///< what a cache line took between the machine's cores then; 0: unknown
-  uint32_t starts = 1;   ///< of the ranks, that it is the mean of; not printed
+  uint32_t starts = 1;   ///< of the ranks; `us` is the mean of these. Not printed
 };
 
 /// The upper one of the two in the middle; 0: none.

@@ -50,12 +50,11 @@ struct PullTrial {
   static constexpr uint64_t kLongThroughSlots = 3;
   static constexpr uint64_t kPeriodPerCall = 512;
   static constexpr uint64_t kGrowth = 4;
-  /// The early trial takes the place of the first one of others.
   static constexpr uint64_t kEarly = 8;
 
   uint64_t through_slots = kLeastThroughSlots;
   uint32_t pulled = kPulledCalls;
-  bool is_early = false;  ///< the first trial is
+  bool is_early = false;  ///< the first trial begins at kEarly, not at first()
 
   /// Of calls of `call_bytes`. Those through slots fill a ring of `ring_bytes` once, if that takes 4 to 32;
   /// long ones, if it takes 4 or more.
@@ -199,7 +198,7 @@ class CarriageVotes {
 
   std::array<LastCalls, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                       ///< calls in a row that took the same way
-  uint32_t calls_left_ = 0;                ///< of a trial that was given up; they are not counted
+  uint32_t calls_left_ = 0;                ///< of a trial that was given up: their times do not count
   uint64_t last_pulled_ns_ = 0;
   bool last_pulled_ = false;
   bool repeats_ = false;
