@@ -174,6 +174,8 @@ class CarriageVotes {
   /// Pulled calls that take less of the time through slots count twice, because long calls are few. If they
   /// change the choice, the next trial alone can undo that: they may have been disturbed.
   static constexpr uint64_t kClearPercent = 75;
+  /// A smaller difference speaks for the present way: a repetition would cost more.
+  static constexpr uint64_t kClosePercent = 4;
   /// A trial of long calls is given up if its first two pulled ones take more than this part of the time
   /// through slots. Of 128 MiB, pulled ones took 31 to 36 ms, through slots 14.6. Some of 16 MiB took 1.5 and
   /// 1.7 times as long at first, and less later.
@@ -188,12 +190,14 @@ class CarriageVotes {
 
   void vote(uint64_t slots_ns, uint64_t pulled_ns) {
     const bool preferred = votes_.wins();
-    votes_.vote(pulled_ns < slots_ns);
+    const uint64_t most = preferred ? slots_ns * (100 + kClosePercent) : slots_ns * (100 - kClosePercent);
+    const bool speaks_for = pulled_ns * 100 < most;
+    votes_.vote(speaks_for);
     if (pulled_ns * 100 < slots_ns * kClearPercent) {
       votes_.vote(true);
       if (!preferred && votes_.wins()) votes_.begin_anew();
     }
-    repeats_ = (pulled_ns < slots_ns) != votes_.wins();
+    repeats_ = speaks_for != votes_.wins();
   }
 
   std::array<LastCalls, 2> took_ns_ = {};  ///< through slots, pulled

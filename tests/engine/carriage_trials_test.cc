@@ -56,6 +56,15 @@ TEST(CarriageTrialsTest, ATrialAgainstThePresentWayIsRepeatedAtOnce) {
   EXPECT_EQ(run(trials, 100, {kSlow, kFast}), 100u);
 }
 
+// Goal: a repetition, which may pull slowly, is not made for a difference that means nothing.
+TEST(CarriageTrialsTest, ACloseTrialSpeaksForThePresentWay) {
+  CarriageTrials slots(kShape);
+  EXPECT_EQ(run(slots, kFirstCalls, {kFast, kFast * 97 / 100}), 2 * kPulledCalls) << "two trials";
+  CarriageTrials pulling(kShape);
+  run(pulling, kFirstCalls, {kSlow, kFast});
+  EXPECT_EQ(run(pulling, 1000, {kFast, kFast * 103 / 100}), 1000 - kThroughSlots);
+}
+
 TEST(CarriageTrialsTest, ARepetitionMayDisagree) {
   CarriageTrials trials(kShape);
   run(trials, kFirstTrial, {kSlow, kFast});
