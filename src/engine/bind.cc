@@ -53,9 +53,12 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
     }
     operation->lanes_.push_back(bound);
   }
-  operation->prepare_result_trials(options, std::ranges::any_of(operation->steps_, [](const BoundStep& step) {
-                                     return step.copies && step.trial_outputs != 0;
-                                   }));
+  const auto has_results = [&](bool copied) {
+    return std::ranges::any_of(operation->steps_, [copied](const BoundStep& step) {
+      return step.copies == copied && step.trial_outputs != 0;
+    });
+  };
+  operation->prepare_result_trials(options, has_results(true), has_results(false));
   operation->choose_result_trials(options.message_bytes);
   operation->short_ = is_short && operation->lanes_.size() == 1;
   for (BoundStep& step : operation->steps_) find_plain(step);
@@ -72,14 +75,16 @@ void Operation::find_receives() {
   expect_waiting(receives_);
 }
 
-/// `copies`: whether any result is copied, not summed up.
-void Operation::prepare_result_trials(const BindOptions& options, bool copies) {
+/// `copies`, `sums`: whether any result is copied, summed up.
+void Operation::prepare_result_trials(const BindOptions& options, bool copies, bool sums) {
   streaming_bytes_ = options.streaming_bytes;
   if (options.string_moves) stores_of_copies_.add(Stores::kString);
+  constexpr uint64_t kLeastLongest = 4u << 20;
   for (uint32_t i = 0; i < kSizeClasses; ++i)
     result_trials_[i] = ResultTrials({.are_long = (kLeastSizeClass << i) >= options.long_call_bytes,
-                                      .are_longest = i + 1 == kSizeClasses,
+                                      .are_longest = (kLeastSizeClass << i) >= kLeastLongest,
                                       .copy = copies,
+                                      .sum = sums,
                                       .have_string_moves = options.string_moves});
 }
 
@@ -221,7 +226,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
                                                     const BindOptions& options, LinkTable& links) {
   std::unique_ptr<Operation> operation(new Operation);
   operation->slices_ = options.slices();
-  operation->prepare_result_trials(options, true);
+  operation->prepare_result_trials(options, true, false);
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
   operation->pulled_message_bytes_ = options.pulled_message_bytes;

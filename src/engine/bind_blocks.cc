@@ -26,7 +26,7 @@ std::unique_ptr<Operation> Operation::bind_blocks(const Plan& plan, uint64_t mos
   std::unique_ptr<Operation> operation(new Operation);
   operation->slices_ = options.slices();
   operation->slice_bytes_ = options.slot_bytes;
-  operation->prepare_result_trials(options, true);
+  operation->prepare_result_trials(options, true, false);
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
   operation->scratch_stride_ = (most_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;

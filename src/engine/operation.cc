@@ -328,8 +328,8 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sinks[i - source_count] = link->span(slice_bytes);
   }
-  uint64_t began_ns =
-      bytes >= StoreTrials::kLeastBytes ? choose_stores(step, slice_bytes) : use_ordinary_stores(step);
+  uint64_t began_ns = bytes >= StoreTrials::kLeastBytes ? choose_stores(step, slice_bytes, shift, left)
+                                                        : use_ordinary_stores(step);
   if (direct) {
     job.sources[0] = output_place(step);
     onto_itself = true;
@@ -377,12 +377,16 @@ bool Operation::sums_in_place(const BoundStep& step) const {
 /// Chooses the stores for the slots and results that the step writes, of `bytes`. Returns when the slice
 /// began if it is a timed trial of StoreTrials or ResultTrials, else 0. Slices that try stores into slots do
 /// not count for results: some kinds take three times as long.
-[[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes) const {
+[[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step, uint64_t bytes, uint64_t shift,
+                                                    uint64_t left) const {
   const BoundEnd* ends = &ends_[step.first_end];
-  const bool past_caches = result_stores_ == Stores::kStreaming && !sums_in_place(step);
+  // What a trial does not try is written as in other calls.
+  const bool tries = results_ == nullptr || results_->tries(shift, shift + left);
+  const Stores stores = tries ? result_stores_ : results_->choice();
+  const bool past_caches = stores == Stores::kStreaming && !sums_in_place(step);
   step.job.streaming_sinks = past_caches ? step.trial_outputs : 0;
   const StoresSet possible = stores_of(step);
-  const bool strings = result_stores_ == Stores::kString && possible.has(Stores::kString);
+  const bool strings = stores == Stores::kString && possible.has(Stores::kString);
   step.job.string_sinks = strings ? step.trial_outputs : 0;
   step.job.interleaved_sinks = 0;
   bool is_timed = false, is_trial = false;
@@ -403,7 +407,7 @@ bool Operation::sums_in_place(const BoundStep& step) const {
     is_timed = is_timed || (trial && trial->is_timed);
     is_trial = is_trial || trial;
   }
-  return is_timed || (times_results(step, bytes) && !is_trial) ? now_ns() : 0;
+  return is_timed || (tries && times_results(step, bytes) && !is_trial) ? now_ns() : 0;
 }
 
 /// After the copy of a trial, before its messages are sent and released. `slot_sinks`: the sinks written now.

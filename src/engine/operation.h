@@ -167,8 +167,8 @@ class Operation {
   bool holds_references() const;
 
  private:
-  /// Messages of one operation may differ in size: 32 KiB, 64 KiB, ... 4 MiB and more.
-  static constexpr uint32_t kSizeClasses = 8;
+  /// Messages of one operation may differ in size: 32 KiB, 64 KiB, ... 128 MiB and more.
+  static constexpr uint32_t kSizeClasses = 13;
   static constexpr uint64_t kLeastSizeClass = 32768;
   /// The lines of a short payload that the reader waits for are demoted: it has them a fifth sooner. Longer
   /// payloads gain nothing, and a writer that runs ahead would lose (docs/measurements/carriage.md).
@@ -267,7 +267,7 @@ class Operation {
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
   void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, const StepUse& use,
                      BoundStep& bound) const;
-  void prepare_result_trials(const BindOptions& options, bool copies);
+  void prepare_result_trials(const BindOptions& options, bool copies, bool sums);
   void choose_result_trials(uint64_t bytes);
   bool times_copies() const { return results_ != nullptr && results_->is_timed(); }
   void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
@@ -332,7 +332,7 @@ class Operation {
   void write_all(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t began_ns);
   void write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
-  uint64_t choose_stores(BoundStep& step, uint64_t bytes) const;
+  uint64_t choose_stores(BoundStep& step, uint64_t bytes, uint64_t shift, uint64_t left) const;
   /// For short payloads. No trial: returns 0.
   static uint64_t use_ordinary_stores(BoundStep& step) {
     step.job.streaming_sinks = step.job.string_sinks = step.job.interleaved_sinks = 0;

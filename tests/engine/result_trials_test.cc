@@ -35,7 +35,10 @@ TEST(ResultTrialsTest, BothWaysAreTriedThenTheFasterOneIsKept) {
   ResultTrials uncached;
   EXPECT_EQ(run(uncached, kCalls, kSlowNs, kFastNs), 2 + (kCalls - 24) - 12u) << "from call 24 on";
   ResultTrials long_cached({.are_long = true});
-  EXPECT_EQ(run(long_cached, kCalls, kFastNs, kSlowNs), 34 - 4 + 4u) << "until the second trial is over";
+  EXPECT_EQ(run(long_cached, kCalls, kFastNs, kSlowNs), 6 + 6u)
+      << "the first trial decides; two of each other";
+  ResultTrials long_sums({.are_long = true, .copy = false, .sum = true});
+  EXPECT_EQ(run(long_sums, kCalls, kFastNs, kSlowNs), 34 - 4 + 4u) << "until the second trial is over";
   ResultTrials long_uncached({.are_long = true});
   EXPECT_EQ(run(long_uncached, kCalls, kSlowNs, kFastNs), kCalls - 16) << "four calls of each trial do not";
 }
@@ -96,6 +99,28 @@ TEST(ResultTrialsTest, OfLongCallsASmallerDifferenceDecides) {
     run(trials, kPeriod, 85 * kFastNs, 100 * kFastNs);
     EXPECT_EQ(run(trials, kPeriod, 85 * kFastNs, 100 * kFastNs), is_long ? 2 : kPeriod - 4);
   }
+}
+
+// Goal: of long calls that only copy, an even smaller one.
+TEST(ResultTrialsTest, OfLongCopiesTheSmallestDifferenceDecides) {
+  for (const bool sums : {false, true}) {
+    ResultTrials trials({.are_long = true, .sum = sums});
+    run(trials, kPeriod, 94 * kFastNs, 100 * kFastNs);
+    EXPECT_EQ(run(trials, kPeriod, 94 * kFastNs, 100 * kFastNs), sums ? kPeriod - 4 : 2);
+  }
+}
+
+// Goal: a trial of long calls costs little. While it wrote whole calls, messages of 2 MiB took up to 1.7
+// times as long in it.
+TEST(ResultTrialsTest, OfLongCopiesTheFirstPartOfEachPieceIsTried) {
+  constexpr uint64_t kPiece = 2u << 20, kSlice = 65536;
+  const ResultTrials long_copies({.are_long = true});
+  EXPECT_TRUE(long_copies.tries(0, kSlice)) << "a piece of one slice";
+  EXPECT_TRUE(long_copies.tries(kPiece / 4 - kSlice, kPiece));
+  EXPECT_FALSE(long_copies.tries(kPiece / 4, kPiece));
+  EXPECT_FALSE(long_copies.tries(4u << 20, 128u << 20)) << "of very long ones less";
+  EXPECT_TRUE(ResultTrials({.are_long = true, .sum = true}).tries(kPiece - kSlice, kPiece));
+  EXPECT_TRUE(ResultTrials(ResultTrials::Calls{}).tries(kPiece - kSlice, kPiece));
 }
 
 // Goal: of sums, too: their copies read twice as much, so the ways differ less.
