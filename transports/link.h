@@ -19,6 +19,8 @@
 
 namespace tutti {
 
+static_assert(PassedSlots::kLeastWhereDemoted >= StoreTrials::kLeastBytes,
+              "plain payloads are in no passed slot: SendLink::place");
 static_assert(sizeof(Credit::store_costs) == StoreTrials::kLengths * kStoresCount * sizeof(uint16_t));
 
 /// How many slots the payloads of messages of `bytes` take in turns.
@@ -144,19 +146,19 @@ struct SendLink {
   /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds of the ring none
   /// does: these touch its pages.
   bool passes(uint64_t bytes) const {
-    return bytes >= PassedSlots::kLeastBytes && bytes <= slot_bytes && next > 2 * uint64_t{slot_mask} + 1 &&
-           passed != nullptr && !passed->is_empty();
+    return may_pass(bytes) && bytes <= slot_bytes && next > 2 * uint64_t{slot_mask} + 1 &&
+           !passed->is_empty();
   }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const {
     if (bytes <= kInlineBytes) return cell().payload;
-    if (bytes >= PassedSlots::kLeastBytes && passed != nullptr) [[unlikely]]
+    if (may_pass(bytes)) [[unlikely]]
       return long_span(bytes);
     return slots + slot_offset(next, bytes, *this);
   }
 
   void commit(uint32_t signature, uint64_t bytes) {
-    if (bytes >= PassedSlots::kLeastBytes && passed != nullptr) [[unlikely]]
+    if (may_pass(bytes)) [[unlikely]]
       name_passed_slot(bytes);
     publish(flag::make(next, signature, bytes), bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot);
   }
@@ -217,6 +219,9 @@ struct SendLink {
                                          of->trials.costs(), reader);
     }
     return true;
+  }
+  bool may_pass(uint64_t bytes) const {
+    return bytes >= PassedSlots::kLeastWhereDemoted && passed != nullptr && passed->serves(bytes);
   }
   [[gnu::noinline]] std::byte* long_span(uint64_t bytes) const {
     return passes(bytes) ? passed->at(passed->front()) : slots + slot_offset(next, bytes, *this);
@@ -418,7 +423,8 @@ struct RecvLink {
 
  private:
   bool may_have_passed(uint64_t word) const {
-    return flag::bytes(word) >= PassedSlots::kLeastBytes && passed != nullptr;
+    const uint64_t bytes = flag::bytes(word);
+    return bytes >= PassedSlots::kLeastWhereDemoted && passed != nullptr && passed->serves(bytes);
   }
   /// 1 + the passed slot that the message's payload is in, or 0. Requires may_have_passed.
   uint32_t passed_name(uint64_t word) const {

@@ -115,6 +115,7 @@ struct RingShape {
   /// Behind these: slots that both ranks write (passed_slots.h). Only those in the ring from the lower rank
   /// to the higher one are used.
   uint32_t passed_slots = 0;
+  uint32_t least_passed_bytes = 4096;  ///< of a payload in a passed slot
 
   size_t cells_bytes() const { return slots * sizeof(Cell); }
   size_t header_bytes() const { return (cells_bytes() + readers * sizeof(Credit) + 4095) / 4096 * 4096; }

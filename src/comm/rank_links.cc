@@ -55,7 +55,7 @@ PassedSlots* RankLinks::passed_slots(uint32_t peer, uint32_t channel) {
   const uint64_t key = uint64_t{channel} << 32 | peer;
   if (const auto found = passed_.find(key); found != passed_.end()) return found->second.get();
   auto made = std::make_unique<PassedSlots>(memory + shape.passed_offset(), shape.slot_bytes,
-                                            shape.passed_slots, rank_ < peer);
+                                            shape.passed_slots, rank_ < peer, shape.least_passed_bytes);
   return passed_.emplace(key, std::move(made)).first->second.get();
 }
 

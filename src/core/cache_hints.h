@@ -4,6 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tutti {
 
 /// Asks the core to move these lines from its own caches to the one that all cores share. A hint: `cldemote`
@@ -14,6 +18,16 @@ inline void demote_lines([[maybe_unused]] const void* address, [[maybe_unused]] 
   const auto* const first = static_cast<const std::byte*>(address);
   for (uint64_t i = 0; i < bytes; i += 64)
     asm volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(first + i) : "memory");  // cldemote (%rax)
+#endif
+}
+
+/// Whether the processor has `cldemote`: bit 25 of ecx, leaf 7. Source: the same, "CPUID".
+inline bool can_demote_lines() {
+#if defined(__x86_64__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 25 & 1) != 0;
+#else
+  return false;
 #endif
 }
 

@@ -424,6 +424,24 @@ TEST_F(PassedSlotsTest, TrafficBothWaysArrivesWholeAndKeepsAllSlots) {
   EXPECT_EQ(owned(lower_.passed) + owned(higher_.passed), kShape.passed_slots);
 }
 
+// Goal: the same with the shorter payloads that go into passed slots where processors can demote lines.
+TEST_F(PassedSlotsTest, ShorterPayloadsPassSlotsWhereBothRanksSaySo) {
+  for (Rank* rank : {&lower_, &higher_})
+    rank->passed = PassedSlots(there_.bytes() + kShape.passed_offset(), kShape.slot_bytes,
+                               kShape.passed_slots, rank == &lower_, PassedSlots::kLeastWhereDemoted);
+  constexpr uint64_t kLeast = PassedSlots::kLeastWhereDemoted;
+  EXPECT_FALSE(lower_.send.passes(kLeast - 1));
+  EXPECT_TRUE(lower_.send.passes(kLeast));
+  const auto size = [](uint64_t number) -> uint64_t { return 900 + number % 300; };
+  constexpr uint64_t kCount = 2000;
+  std::thread other([&] { higher_.run(kCount, 7, size); });
+  lower_.run(kCount, 99, size);
+  other.join();
+  EXPECT_EQ(lower_.wrong + higher_.wrong, 0u);
+  EXPECT_GT(lower_.passes, kCount / 20);
+  EXPECT_EQ(owned(lower_.passed) + owned(higher_.passed), kShape.passed_slots);
+}
+
 // Goal: a rank that only sends runs out of them, and goes on with its ring's slots; the reader has them all.
 TEST_F(PassedSlotsTest, OneWayTheyEndUpWithTheReader) {
   for (uint32_t i = 0; i < 5 * kShape.slots; ++i) {

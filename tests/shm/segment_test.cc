@@ -46,11 +46,14 @@ TEST(SegmentShapeTest, WideAndPassedSlotsLieBehindTheOthers) {
   SegmentShape shape{.slots = 128, .slot_bytes = 16384, .has_wide_slots = true};
   const RingShape ring = shape.peer_ring();
   EXPECT_EQ(ring.passed_slots, PassedSlots::kMost);
+  EXPECT_EQ(ring.least_passed_bytes, PassedSlots::kLeastBytes);
   EXPECT_EQ(ring.passed_offset(),
             ring.header_bytes() + size_t{128} * 16384 + size_t{ring.wide_slots} * kWideSlotBytes);
   EXPECT_EQ(ring.ring_bytes(), ring.passed_offset() + size_t{PassedSlots::kMost} * 16384);
   EXPECT_EQ(shape.publish_ring().passed_slots, 0u) << "its readers do not write there";
   EXPECT_EQ(shape.short_ring().passed_slots, 0u);
+  shape.least_passed_bytes = PassedSlots::kLeastWhereDemoted;
+  EXPECT_EQ(shape.peer_ring().least_passed_bytes, PassedSlots::kLeastWhereDemoted) << "a peer's, as it says";
   shape.slots = 32;
   EXPECT_EQ(shape.peer_ring().passed_slots, 0u);
   EXPECT_EQ(shape.peer_ring().wide_slots, 0u);

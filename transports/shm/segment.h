@@ -110,6 +110,7 @@ struct SegmentShape {
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   bool has_wide_slots = false;  ///< not in short rings
+  uint32_t least_passed_bytes = PassedSlots::kLeastBytes;
 
   /// None where slots are few: a process then has a limit on its addresses, or many rings.
   uint32_t wide_slots() const { return has_wide_slots && slots >= 64 ? slots / kCreditsPerRing : 0; }
@@ -122,7 +123,8 @@ struct SegmentShape {
             .slot_bytes = slot_bytes,
             .readers = 1,
             .wide_slots = wide_slots(),
-            .passed_slots = passed};
+            .passed_slots = passed,
+            .least_passed_bytes = least_passed_bytes};
   }
   RingShape short_ring() const {
     return {.slots = std::min(slots, kShortRingSlots), .slot_bytes = slot_bytes, .readers = 1};
@@ -146,7 +148,7 @@ class Segment {
   Segment(Mapping mapping, const SegmentShape& shape) : mapping_(std::move(mapping)), shape_(shape) {}
 
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(mapping_.base()); }
-  /// Ranks may have rings of different lengths.
+  /// Ranks may have rings of different lengths, and pass slots from different sizes on.
   const SegmentShape& shape() const { return shape_; }
   std::byte* publish_ring(uint32_t index) const { return mapping_.base() + shape_.publish_offset(index); }
   std::byte* peer_ring(uint32_t channel, uint32_t reader) const {
