@@ -144,10 +144,11 @@ class Side {
         own_send_(SendLink::at(memory.own, kRing)),
         own_receive_(RecvLink::at(memory.own, kRing, 0)),
         passed_((index == 0 ? memory.there : memory.back) + kRing.passed_offset(), kRing.slot_bytes,
-                kRing.passed_slots, index == 0),
+                kRing.passed_slots, index == 0, PassedSlots::least_bytes_where(can_demote_lines())),
         arena_(memory.arena),
         index_(index) {
-    send_.passed = receive_.passed = &passed_;
+    send_.pass_slots(&passed_);
+    receive_.pass_slots(&passed_);
   }
 
   SamplesByLine run() {

@@ -19,7 +19,7 @@
 
 namespace tutti {
 
-static_assert(PassedSlots::kLeastWhereDemoted >= StoreTrials::kLeastBytes,
+static_assert(PassedSlots::kLeastBytesWhereDemoted >= StoreTrials::kLeastBytes,
               "plain payloads are in no passed slot: SendLink::place");
 static_assert(sizeof(Credit::store_costs) == StoreTrials::kLengths * kStoresCount * sizeof(uint16_t));
 
@@ -65,8 +65,9 @@ struct SendLink {
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
   uint64_t history = 0;         ///< of the sends on this link (core/hash.h)
   MessageCounts counts;
-  PassedSlots* passed = nullptr;  ///< null: payloads lie in the ring's own slots
-  uint32_t preferences = 0;       ///< credits[0].pull_preferences, up to a round of the ring ago
+  PassedSlots* passed = nullptr;  ///< null: payloads lie in the ring's own slots; see pass_slots
+  uint64_t least_passed_bytes = UINT64_MAX;
+  uint32_t preferences = 0;  ///< credits[0].pull_preferences, up to a round of the ring ago
 
   static SendLink at(std::byte* ring, const RingShape& shape) {
     SendLink link;
@@ -79,6 +80,12 @@ struct SendLink {
     link.reader_count = shape.readers;
     link.limit = shape.slots;
     return link;
+  }
+
+  /// Null: none.
+  void pass_slots(PassedSlots* shared) {
+    passed = shared;
+    least_passed_bytes = shared != nullptr ? shared->least_bytes() : UINT64_MAX;
   }
 
   Cell& cell() const { return cells[next & slot_mask]; }
@@ -146,19 +153,19 @@ struct SendLink {
   /// Whether the next payload, of `bytes`, goes into a passed slot. In the first two rounds of the ring none
   /// does: these touch its pages.
   bool passes(uint64_t bytes) const {
-    return may_pass(bytes) && bytes <= slot_bytes && next > 2 * uint64_t{slot_mask} + 1 &&
+    return bytes >= least_passed_bytes && bytes <= slot_bytes && next > 2 * uint64_t{slot_mask} + 1 &&
            !passed->is_empty();
   }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const {
     if (bytes <= kInlineBytes) return cell().payload;
-    if (may_pass(bytes)) [[unlikely]]
+    if (bytes >= least_passed_bytes) [[unlikely]]
       return long_span(bytes);
     return slots + slot_offset(next, bytes, *this);
   }
 
   void commit(uint32_t signature, uint64_t bytes) {
-    if (may_pass(bytes)) [[unlikely]]
+    if (bytes >= least_passed_bytes) [[unlikely]]
       name_passed_slot(bytes);
     publish(flag::make(next, signature, bytes), bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot);
   }
@@ -219,9 +226,6 @@ struct SendLink {
                                          of->trials.costs(), reader);
     }
     return true;
-  }
-  bool may_pass(uint64_t bytes) const {
-    return bytes >= PassedSlots::kLeastWhereDemoted && passed != nullptr && passed->serves(bytes);
   }
   [[gnu::noinline]] std::byte* long_span(uint64_t bytes) const {
     return passes(bytes) ? passed->at(passed->front()) : slots + slot_offset(next, bytes, *this);
@@ -298,7 +302,8 @@ struct RecvLink {
   std::array<StoreTrials, StoreTrials::kLengths> trials{};  ///< by Length
   MessagesByLength messages;
   MessageVotes* votes = nullptr;  ///< null: messages are not pulled
-  PassedSlots* passed = nullptr;  ///< not null: the writer's link has one, too
+  PassedSlots* passed = nullptr;  ///< not null: the writer's link has one, too; see pass_slots
+  uint64_t least_passed_bytes = UINT64_MAX;
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -311,6 +316,12 @@ struct RecvLink {
     const uint32_t fewest = shape.wide_slots != 0 ? shape.wide_slots : shape.slots;
     link.credit_mask = std::max(1u, fewest / kCreditsPerRing) - 1;
     return link;
+  }
+
+  /// Null: none.
+  void pass_slots(PassedSlots* shared) {
+    passed = shared;
+    least_passed_bytes = shared != nullptr ? shared->least_bytes() : UINT64_MAX;
   }
 
   const Cell& cell(uint64_t ahead = 0) const { return cells[(next + ahead) & slot_mask]; }
@@ -422,10 +433,7 @@ struct RecvLink {
   }
 
  private:
-  bool may_have_passed(uint64_t word) const {
-    const uint64_t bytes = flag::bytes(word);
-    return bytes >= PassedSlots::kLeastWhereDemoted && passed != nullptr && passed->serves(bytes);
-  }
+  bool may_have_passed(uint64_t word) const { return flag::bytes(word) >= least_passed_bytes; }
   /// 1 + the passed slot that the message's payload is in, or 0. Requires may_have_passed.
   uint32_t passed_name(uint64_t word) const {
     uint32_t name = 0;

@@ -20,24 +20,26 @@ class PassedSlots {
   static constexpr uint32_t kMost = 64;
   static_assert((kMost & (kMost - 1)) == 0, "counters wrap");
   /// Shorter payloads gain nothing.
-  static constexpr uint64_t kLeastBytes = 4096;
-  /// The same where processors can demote lines (core/cache_hints.h).
-  static constexpr uint64_t kLeastWhereDemoted = 1024;
+  static constexpr uint32_t kLeastBytes = 4096;
+  static constexpr uint32_t kLeastBytesWhereDemoted = 1024;
+  /// `demotes_lines`: of the processor (core/cache_hints.h).
+  static constexpr uint32_t least_bytes_where(bool demotes_lines) {
+    return demotes_lines ? kLeastBytesWhereDemoted : kLeastBytes;
+  }
 
   /// `count` slots of `slot_bytes`, of which this rank has the first half at first, or the second one.
-  /// `least_bytes`: of a payload in them; both ranks pass the same, at least kLeastWhereDemoted.
+  /// `least_bytes`: of a payload in them; both ranks pass the same.
   PassedSlots(std::byte* slots, uint32_t slot_bytes, uint32_t count, bool has_first_half,
-              uint64_t least_bytes = kLeastBytes)
+              uint32_t least_bytes)
       : slots_(slots),
         slot_bytes_(slot_bytes),
         unused_(count / 2),
         first_(has_first_half ? 0 : count / 2),
         least_bytes_(least_bytes) {
-    assert(count <= kMost && least_bytes >= kLeastWhereDemoted);
+    assert(count <= kMost);
   }
 
-  /// Whether a payload of `bytes` may be in one, if it fits.
-  bool serves(uint64_t bytes) const { return bytes >= least_bytes_; }
+  uint32_t least_bytes() const { return least_bytes_; }
 
   bool is_empty() const { return read_ == written_ && unused_ == 0; }
   /// The slot to write next: those that this rank has read, in that order, because processors prefetch behind
@@ -60,7 +62,7 @@ class PassedSlots {
   uint32_t slot_bytes_;
   uint32_t unused_;  ///< slots, from first_ on
   uint32_t first_;
-  uint64_t least_bytes_;
+  uint32_t least_bytes_;
   uint32_t read_ = 0;     ///< slots, by this rank
   uint32_t written_ = 0;  ///< of these
   std::array<uint16_t, kMost> order_{};

@@ -106,7 +106,7 @@ constexpr uint64_t bytes(uint64_t word) {
 /// Reports of freed slots in one round of the ring.
 inline constexpr uint32_t kCreditsPerRing = 4;
 
-/// Equal on all ranks of a communicator.
+/// Equal on both ends.
 struct RingShape {
   uint32_t slots = 32;  ///< power of two
   uint32_t slot_bytes = 16384;
@@ -115,7 +115,7 @@ struct RingShape {
   /// Behind these: slots that both ranks write (passed_slots.h). Only those in the ring from the lower rank
   /// to the higher one are used.
   uint32_t passed_slots = 0;
-  uint32_t least_passed_bytes = 4096;  ///< of a payload in a passed slot
+  uint32_t least_passed_bytes = UINT32_MAX;  ///< of a payload in one of them
 
   size_t cells_bytes() const { return slots * sizeof(Cell); }
   size_t header_bytes() const { return (cells_bytes() + readers * sizeof(Credit) + 4095) / 4096 * 4096; }

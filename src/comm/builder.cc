@@ -168,8 +168,8 @@ CommunicatorBuilder::CommunicatorBuilder(Process& process, uint32_t rank, uint32
             .short_channels = rank_count > 2 ? kPlanChannels : 0,
             .slots = config.slots != 0 ? config.slots : default_slots(rank_count),
             .slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : kSlotBytes,
-            .has_wide_slots = config.slot_bytes == 0};
-  if (can_demote_lines()) shape_.least_passed_bytes = PassedSlots::kLeastWhereDemoted;
+            .has_wide_slots = config.slot_bytes == 0,
+            .demotes_lines = can_demote_lines()};
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, const UniqueId& id,
@@ -395,7 +395,7 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
           .heap_base = reinterpret_cast<uint64_t>(process_.heap().base()),
           .heap_bytes = process_.heap().bytes(),
           .slots = shape_.slots,
-          .least_passed_bytes = shape_.least_passed_bytes,
+          .demotes_lines = shape_.demotes_lines ? 1u : 0u,
           .configured_slots = config.slots,
           .slot_bytes = config.slot_bytes,
           .cpus = usable_cpus(),
@@ -498,7 +498,7 @@ Status CommunicatorBuilder::map_peer(uint32_t peer, const RankFacts& theirs,
   };
   SegmentShape shape = shape_;
   shape.slots = theirs.slots;
-  shape.least_passed_bytes = theirs.least_passed_bytes;
+  shape.demotes_lines = theirs.demotes_lines != 0;
   auto mapping = map_memory(files[kSegmentFile], shape.bytes());
   if (!mapping) return cannot_map(mapping.status());
   auto heap = process_.peer_heap(theirs.process, files[kHeapFile], theirs.heap_bytes);

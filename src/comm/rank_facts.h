@@ -43,11 +43,11 @@ struct RankFacts {
   std::array<ProcessFile, kNamedFiles> files{};  ///< for peers that may open them without asking
   uint64_t heap_base = 0;
   uint64_t heap_bytes = 0;
-  uint32_t slots = 0;               ///< of the rings that it writes
-  uint32_t least_passed_bytes = 0;  ///< of the same (passed_slots.h)
-  uint32_t configured_slots = 0;    ///< 0: automatic
-  uint32_t slot_bytes = 0;          ///< 0: automatic
-  CpuSet cpus;                      ///< that its thread may use; launchers bind ranks to cores
+  uint32_t slots = 0;             ///< of the rings that it writes
+  uint32_t demotes_lines = 0;     ///< 1: its processor can (core/cache_hints.h)
+  uint32_t configured_slots = 0;  ///< 0: automatic
+  uint32_t slot_bytes = 0;        ///< 0: automatic
+  CpuSet cpus;                    ///< that its thread may use; launchers bind ranks to cores
   uint32_t cpu_quota = 0;
   uint32_t reproducible = 0;
   uint32_t threads = 0;

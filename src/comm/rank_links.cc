@@ -43,7 +43,7 @@ SendLink* RankLinks::send_link(uint32_t peer, uint32_t channel) {
   link->peer = peer;
   link->same_process = peers_[peer].same_process;
   link->may_stream = true;
-  link->passed = passed_slots(peer, channel);
+  link->pass_slots(passed_slots(peer, channel));
   return send_.emplace(key, std::move(link)).first->second.get();
 }
 
@@ -65,7 +65,7 @@ RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
   if (const auto found = recv_.find(key); found != recv_.end()) return found->second.get();
   const auto [memory, shape] = ring(peer, channel, rank_);
   auto link = open_recv(peer, RecvLink::at(memory, shape, 0));
-  link->passed = passed_slots(peer, channel);
+  link->pass_slots(passed_slots(peer, channel));
   if (channel == kMessageChannel && link->pull_pid != 0)
     link->votes = message_votes_.emplace_back(std::make_unique<MessageVotes>()).get();
   return recv_.emplace(key, std::move(link)).first->second.get();

@@ -381,8 +381,8 @@ bool Operation::sums_in_place(const BoundStep& step) const {
                                                     uint64_t left) const {
   const BoundEnd* ends = &ends_[step.first_end];
   // What a trial does not try is written as in other calls.
-  const bool tries = results_ == nullptr || results_->tries(shift, shift + left);
-  const Stores stores = tries ? result_stores_ : results_->choice();
+  step.tries = results_ == nullptr || results_->tries(shift, shift + left);
+  const Stores stores = step.tries ? result_stores_ : results_->choice();
   const bool past_caches = stores == Stores::kStreaming && !sums_in_place(step);
   step.job.streaming_sinks = past_caches ? step.trial_outputs : 0;
   const StoresSet possible = stores_of(step);
@@ -407,7 +407,7 @@ bool Operation::sums_in_place(const BoundStep& step) const {
     is_timed = is_timed || (trial && trial->is_timed);
     is_trial = is_trial || trial;
   }
-  return is_timed || (tries && times_results(step, bytes) && !is_trial) ? now_ns() : 0;
+  return is_timed || (times_results(step, bytes) && !is_trial) ? now_ns() : 0;
 }
 
 /// After the copy of a trial, before its messages are sent and released. `slot_sinks`: the sinks written now.

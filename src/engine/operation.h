@@ -207,6 +207,7 @@ class Operation {
     bool shared = false;                ///< messages: every peer can read the source
     bool pulled = false;                ///< messages: the readers pull, or have pulled
     bool timed = false;                 ///< messages: the reader times it
+    bool tries = true;                  ///< results of the slice at hand are written as the call tries
     bool is_plain = false;              ///< short path: too short for a choice of stores, and not a reference
     bool whole = false;                 ///< the piece travels as one run: no slices
     uint64_t began_ns = 0;              ///< timed: when the first slice was here
@@ -346,7 +347,7 @@ class Operation {
   bool sums_in_place(const BoundStep& step) const;
   /// Of a slice: what is sent first writes no result while it is timed, and a sum in place has no choice.
   bool times_results(const BoundStep& step, uint64_t bytes) const {
-    return times_copies() && !sends_first(step, bytes) && !sums_in_place(step);
+    return times_copies() && step.tries && !sends_first(step, bytes) && !sums_in_place(step);
   }
   StoresSet stores_of(const BoundStep& step) const { return step.copies ? stores_of_copies_ : kStoresOfSums; }
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;

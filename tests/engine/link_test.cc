@@ -355,10 +355,11 @@ class PassedSlotsTest : public testing::Test {
   struct Rank {
     Rank(RingMemory& to, RingMemory& from, bool is_lower)
         : passed((is_lower ? to : from).bytes() + kShape.passed_offset(), kShape.slot_bytes,
-                 kShape.passed_slots, is_lower),
+                 kShape.passed_slots, is_lower, PassedSlots::kLeastBytes),
           send(SendLink::at(to.bytes(), kShape)),
           recv(RecvLink::at(from.bytes(), kShape, 0)) {
-      send.passed = recv.passed = &passed;
+      send.pass_slots(&passed);
+      recv.pass_slots(&passed);
     }
     /// Sends and reads all messages, in bursts that begin at random.
     void run(uint64_t count, uint64_t seed, uint64_t (*size)(uint64_t)) {
@@ -426,10 +427,13 @@ TEST_F(PassedSlotsTest, TrafficBothWaysArrivesWholeAndKeepsAllSlots) {
 
 // Goal: the same with the shorter payloads that go into passed slots where processors can demote lines.
 TEST_F(PassedSlotsTest, ShorterPayloadsPassSlotsWhereBothRanksSaySo) {
-  for (Rank* rank : {&lower_, &higher_})
+  for (Rank* rank : {&lower_, &higher_}) {
     rank->passed = PassedSlots(there_.bytes() + kShape.passed_offset(), kShape.slot_bytes,
-                               kShape.passed_slots, rank == &lower_, PassedSlots::kLeastWhereDemoted);
-  constexpr uint64_t kLeast = PassedSlots::kLeastWhereDemoted;
+                               kShape.passed_slots, rank == &lower_, PassedSlots::kLeastBytesWhereDemoted);
+    rank->send.pass_slots(&rank->passed);
+    rank->recv.pass_slots(&rank->passed);
+  }
+  constexpr uint64_t kLeast = PassedSlots::kLeastBytesWhereDemoted;
   EXPECT_FALSE(lower_.send.passes(kLeast - 1));
   EXPECT_TRUE(lower_.send.passes(kLeast));
   const auto size = [](uint64_t number) -> uint64_t { return 900 + number % 300; };

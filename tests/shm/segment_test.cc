@@ -52,8 +52,8 @@ TEST(SegmentShapeTest, WideAndPassedSlotsLieBehindTheOthers) {
   EXPECT_EQ(ring.ring_bytes(), ring.passed_offset() + size_t{PassedSlots::kMost} * 16384);
   EXPECT_EQ(shape.publish_ring().passed_slots, 0u) << "its readers do not write there";
   EXPECT_EQ(shape.short_ring().passed_slots, 0u);
-  shape.least_passed_bytes = PassedSlots::kLeastWhereDemoted;
-  EXPECT_EQ(shape.peer_ring().least_passed_bytes, PassedSlots::kLeastWhereDemoted) << "a peer's, as it says";
+  shape.demotes_lines = true;
+  EXPECT_EQ(shape.peer_ring().least_passed_bytes, PassedSlots::kLeastBytesWhereDemoted);
   shape.slots = 32;
   EXPECT_EQ(shape.peer_ring().passed_slots, 0u);
   EXPECT_EQ(shape.peer_ring().wide_slots, 0u);

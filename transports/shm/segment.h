@@ -110,7 +110,7 @@ struct SegmentShape {
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   bool has_wide_slots = false;  ///< not in short rings
-  uint32_t least_passed_bytes = PassedSlots::kLeastBytes;
+  bool demotes_lines = false;   ///< the processor can (core/cache_hints.h)
 
   /// None where slots are few: a process then has a limit on its addresses, or many rings.
   uint32_t wide_slots() const { return has_wide_slots && slots >= 64 ? slots / kCreditsPerRing : 0; }
@@ -124,7 +124,7 @@ struct SegmentShape {
             .readers = 1,
             .wide_slots = wide_slots(),
             .passed_slots = passed,
-            .least_passed_bytes = least_passed_bytes};
+            .least_passed_bytes = PassedSlots::least_bytes_where(demotes_lines)};
   }
   RingShape short_ring() const {
     return {.slots = std::min(slots, kShortRingSlots), .slot_bytes = slot_bytes, .readers = 1};
