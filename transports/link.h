@@ -35,6 +35,16 @@ uint64_t slot_offset(uint64_t number, uint64_t bytes, const auto& link) {
          (number & (link.wide_slots - 1)) * uint64_t{kWideSlotBytes};
 }
 
+/// Where a payload of at most a slot is that is neither a reference nor pulled.
+enum class PlainPayload : uint8_t {
+  kInline,
+  kSlot,
+  kPassable,  ///< in a passed slot, if the writer has one
+};
+constexpr Carriage carriage_of(PlainPayload payload) {
+  return payload == PlainPayload::kInline ? Carriage::kInline : Carriage::kSlot;
+}
+
 /// How a writer stores payloads of one length.
 struct WriterStores {
   StoreTrials trials;
@@ -169,15 +179,29 @@ struct SendLink {
       name_passed_slot(bytes);
     publish(flag::make(next, signature, bytes), bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot);
   }
-  /// `span` and `commit` of a payload whose carriage is known, and which is too short for passed slots.
-  template <Carriage kCarriage>
+  /// `span` and `commit` of a plain payload.
+  template <PlainPayload kPayload>
   std::byte* place(uint64_t bytes) const {
-    if constexpr (kCarriage == Carriage::kInline) return cell().payload;
+    if constexpr (kPayload == PlainPayload::kInline) return cell().payload;
+    if constexpr (kPayload == PlainPayload::kPassable) {
+      if (passes(bytes)) return passed->at(passed->front());
+    }
     return slots + slot_offset(next, bytes, *this);
   }
-  template <Carriage kCarriage>
+  template <PlainPayload kPayload>
   void commit_as(uint32_t signature, uint64_t bytes) {
-    publish(flag::make(next, signature, bytes), kCarriage);
+    if constexpr (kPayload == PlainPayload::kPassable) {
+      if (bytes >= least_passed_bytes) put_name(bytes);
+    }
+    publish(flag::make(next, signature, bytes), carriage_of(kPayload));
+  }
+  /// Whether the next payload, of at most a slot, is no trial of stores.
+  bool is_quiet(StoreTrials::Length length) {
+    return !may_stream || messages.is_quiet(next, length, slot_mask + uint64_t{1});
+  }
+  /// How to write a payload that is no trial.
+  Stores quiet_stores(StoreTrials::Length length, StoresSet possible) const {
+    return (possible == kStoresOfSums ? of_sums[length] : of_copies[length]).choice;
   }
   void commit_reference(uint32_t signature, uint64_t bytes, const void* address) {
     std::memcpy(cell().payload, &address, sizeof(address));
@@ -231,7 +255,8 @@ struct SendLink {
     return passes(bytes) ? passed->at(passed->front()) : slots + slot_offset(next, bytes, *this);
   }
   /// Tells the reader whether the payload is in the passed slot that `span` has given, and gives that away.
-  [[gnu::noinline]] void name_passed_slot(uint64_t bytes) {
+  [[gnu::noinline]] void name_passed_slot(uint64_t bytes) { put_name(bytes); }
+  void put_name(uint64_t bytes) {
     uint32_t name = 0;
     if (passes(bytes)) {
       name = passed->front() + 1;
@@ -331,16 +356,24 @@ struct RecvLink {
   bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
 
   /// Whether the next message, of `bytes`, has come as SendLink::commit_as sends it.
-  template <Carriage kCarriage>
+  template <PlainPayload kPayload>
   bool has(uint32_t signature, uint64_t bytes) const {
-    constexpr uint64_t kBits = static_cast<uint64_t>(kCarriage) << flag::kCarriageShift;
+    constexpr uint64_t kBits = static_cast<uint64_t>(carriage_of(kPayload)) << flag::kCarriageShift;
     return word() == (flag::make(next, signature, bytes) | kBits);
   }
   /// `span` of such a message.
-  template <Carriage kCarriage>
+  template <PlainPayload kPayload>
   const std::byte* place(uint64_t bytes) const {
-    if constexpr (kCarriage == Carriage::kInline) return cell().payload;
+    if constexpr (kPayload == PlainPayload::kInline) return cell().payload;
+    if constexpr (kPayload == PlainPayload::kPassable) {
+      if (const uint32_t name = bytes >= least_passed_bytes ? name_in_cell() : 0; name != 0)
+        return passed->at(name - 1);
+    }
     return slots + slot_offset(next, bytes, *this);
+  }
+  /// Whether the next message, of at most a slot, is no trial of stores.
+  bool is_quiet(StoreTrials::Length length) {
+    return !judges || messages.is_quiet(next, length, slot_mask + uint64_t{1});
   }
 
   /// Which trial the next message is, if it has arrived in a slot. A sum can neither move strings nor
@@ -427,7 +460,12 @@ struct RecvLink {
       store_shared(credit->released, next, std::memory_order_release);
   }
   /// `release` of a message that `has` has found.
-  void release_plain() {
+  template <PlainPayload kPayload>
+  void release_plain(uint64_t bytes) {
+    if constexpr (kPayload == PlainPayload::kPassable) {
+      if (const uint32_t name = bytes >= least_passed_bytes ? name_in_cell() : 0; name != 0)
+        passed->put(name - 1);
+    }
     ++next;
     if ((next & credit_mask) == 0) store_shared(credit->released, next, std::memory_order_release);
   }
@@ -436,9 +474,11 @@ struct RecvLink {
   bool may_have_passed(uint64_t word) const { return flag::bytes(word) >= least_passed_bytes; }
   /// 1 + the passed slot that the message's payload is in, or 0. Requires may_have_passed.
   uint32_t passed_name(uint64_t word) const {
+    return flag::carriage(word) == Carriage::kSlot && flag::bytes(word) <= slot_bytes ? name_in_cell() : 0;
+  }
+  uint32_t name_in_cell() const {
     uint32_t name = 0;
-    if (flag::carriage(word) == Carriage::kSlot && flag::bytes(word) <= slot_bytes)
-      std::memcpy(&name, cell().payload, sizeof(name));
+    std::memcpy(&name, cell().payload, sizeof(name));
     return name;
   }
   [[gnu::noinline]] const std::byte* long_span(uint64_t word) const {

@@ -58,15 +58,24 @@ class StoreTrials {
     const uint64_t kinds = kinds_for(length);
     const uint64_t run = run_slices(slots, length);
     if (slots == 0 || run == 0) return std::nullopt;
-    const bool is_run = run > 1;
-    const uint64_t period = is_run ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
-    const uint64_t behind = is_run && number >= 2 * slots ? kBehindResults : 0;
+    const uint64_t period = period_of(slots, run), behind = behind_results(number, slots, run);
     if (behind != 0 && number < period + behind) return std::nullopt;
     const uint64_t place = (number - behind) & (period - 1);
     const uint64_t place_in_round = place & (slots - 1);
     if (place >= 2 * slots || place_in_round >= kinds * run) return std::nullopt;
     return Trial{.stores = static_cast<Stores>((place_in_round / run + number / period) % kinds),
                  .is_timed = place >= slots};
+  }
+  /// The first message from `number` on that may be a trial.
+  static constexpr uint64_t next_trial(uint64_t number, uint64_t slots, Length length) {
+    const uint64_t run = run_slices(slots, length);
+    if (slots == 0 || run == 0) return UINT64_MAX;
+    const uint64_t period = period_of(slots, run), behind = behind_results(number, slots, run);
+    if (behind != 0 && number < period + behind) return period + behind;
+    const uint64_t place = (number - behind) & (period - 1);
+    const uint64_t place_in_round = place & (slots - 1);
+    if (place >= 2 * slots) return number - place + period;
+    return place_in_round < kinds_for(length) * run ? number : number - place_in_round + slots;
   }
   /// Slices that a trial stores in one way: one string move among other stores takes up to 1.4 times as long.
   /// 0: the ring is too short for trials.
@@ -161,6 +170,12 @@ class StoreTrials {
   static constexpr uint64_t kPeriodOfRuns = 2048;
   static constexpr uint64_t kBehindResults = 512;
   static constexpr uint64_t kRunSlices = 8;
+  static constexpr uint64_t period_of(uint64_t slots, uint64_t run) {
+    return run > 1 ? std::max(kPeriodOfRuns, kRounds * slots) : kRounds * slots;
+  }
+  static constexpr uint64_t behind_results(uint64_t number, uint64_t slots, uint64_t run) {
+    return run > 1 && number >= 2 * slots ? kBehindResults : 0;
+  }
   static constexpr uint64_t kMostGrowth = 4;
   /// Trials that a mean is of, by their bytes: eight of 16 KiB come every 32 MiB, and cores move. Of slices
   /// of 8 KiB three were too few: writers changed back and forth, and 16 KiB took up to 1.08 times as long.
@@ -204,8 +219,20 @@ class MessagesByLength {
     first = std::min(first, number);
     return number - first;
   }
+  /// Whether message `number`, the next one, is no trial in a ring of `slots`. Pass the same `slots` each time.
+  bool is_quiet(uint64_t number, StoreTrials::Length length, uint64_t slots) {
+    return number < quiet_until_[length] || find_quiet(number, length, slots);
+  }
 
  private:
+  [[gnu::noinline]] bool find_quiet(uint64_t number, StoreTrials::Length length, uint64_t slots) {
+    const uint64_t in_length = place(number, length);
+    const uint64_t quiet = StoreTrials::next_trial(in_length, slots, length) - in_length;
+    quiet_until_[length] = number + std::min(quiet, UINT64_MAX - number);
+    return quiet != 0;
+  }
+
+  std::array<uint64_t, StoreTrials::kLengths> quiet_until_{};
   std::array<uint64_t, StoreTrials::kLengths> first_;
 };
 

@@ -181,6 +181,9 @@ class Operation {
   /// Longer messages gain nothing by `repeat`.
   static constexpr uint64_t kMostRepeatedBytes = 4096;
 
+  /// Longer slices gain nothing by the short path.
+  static constexpr uint64_t kMostPlainBytes = 16384;
+
   static constexpr uint32_t kNoStep = UINT32_MAX;  ///< a block that travels by the plan
 
   enum Base : uint8_t { kInputBase = 0, kOutputBase = 1, kScratchBase = 2, kAbsoluteBase = 3 };
@@ -281,6 +284,9 @@ class Operation {
   void merge_step(BoundStep& bound, const Step& step);
   void set_length(BoundStep& step, uint64_t bytes) const;
   static void find_plain(BoundStep& step);
+  bool is_quiet(const BoundStep& step) const;
+  bool has_quiet_ends(const BoundStep& step) const;
+  void use_quiet_stores(BoundStep& step) const;
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
   void place_buffer(const Message& message, const BoundStep& step);
@@ -309,17 +315,17 @@ class Operation {
   Progress advance_short(uint32_t polls);
   Progress run_short_step(BoundStep& step, uint32_t polls);
   bool pass_plain(BoundStep& step, uint32_t sink_count, bool copies, uint32_t polls);
-  template <Carriage kCarriage>
+  template <PlainPayload kPayload>
   bool pass_as(BoundStep& step, uint32_t sink_count, bool copies, uint32_t polls);
-  template <Carriage kCarriage>
+  template <PlainPayload kPayload>
   bool copy_plain(const BoundStep& step, uint32_t sink_count) const;
   void copy_to_memory(const BoundStep& step, const std::byte* source, const uint64_t* offsets, uint64_t shift,
                       uint64_t bytes) const;
-  template <Carriage kCarriage>
-  bool reduce_plain(BoundStep& step) const;
-  template <Carriage kCarriage>
+  template <PlainPayload kPayload>
+  bool compute_plain(BoundStep& step) const;
+  template <PlainPayload kPayload>
   void send_plain(const BoundStep& step, uint32_t sink_count) const;
-  template <Carriage kCarriage>
+  template <PlainPayload kPayload>
   bool has_another(const BoundStep& step) const;
   bool is_copy_in_memory() const;
   void copy_in_memory() const;

@@ -1,22 +1,24 @@
-// The short path of the interpreter: one lane whose steps are one slice each. Slices too short for trials of
-// stores do not need the general slice of operation.cc, which costs 250 instructions.
+// The short path of the interpreter: one lane whose steps are one slice each. Short slices that are no trials
+// of stores do not need the general slice of operation.cc, which costs 250 instructions.
 #include <cstring>
 
+#include "core/cache_hints.h"
 #include "core/relax.h"
 #include "engine/operation.h"
 
 namespace tutti {
 
 /// After a plain slice has been written to all sinks.
-template <Carriage kCarriage>
+template <PlainPayload kPayload>
 [[gnu::always_inline]] inline void Operation::send_plain(const BoundStep& step, uint32_t sink_count) const {
   const BoundEnd* const sinks = &ends_[step.first_end + step.source_count];
   const uint64_t bytes = step.merged_bytes;
-  if (kCarriage == Carriage::kSlot && bytes <= most_demoted_bytes_) demote(step, bytes);
+  if (kPayload != PlainPayload::kInline && bytes <= most_demoted_bytes_) demote(step, bytes);
   for (uint32_t i = 0; i < sink_count; ++i) {
-    if (sinks[i].send != nullptr) sinks[i].send->commit_as<kCarriage>(signature_ ^ step.signature, bytes);
+    if (sinks[i].send != nullptr) sinks[i].send->commit_as<kPayload>(signature_ ^ step.signature, bytes);
   }
-  if (kCarriage == Carriage::kSlot) claim_slots(step, bytes);
+  if (kPayload == PlainPayload::kInline) return;
+  if (kPayload == PlainPayload::kSlot || bytes <= kMostClaimedBytes) claim_slots(step, bytes);
 }
 
 /// What the step has sent, to its sinks behind the links.
@@ -30,16 +32,16 @@ void Operation::copy_to_memory(const BoundStep& step, const std::byte* source, c
 }
 
 /// False: an end is not ready, or something has come that only run_slice can judge.
-template <Carriage kCarriage>
+template <PlainPayload kPayload>
 [[gnu::always_inline]] inline bool Operation::copy_plain(const BoundStep& step, uint32_t sink_count) const {
   const BoundEnd* const ends = &ends_[step.first_end];
   const uint64_t* const offsets = &offsets_[step.first_end];
   const uint64_t bytes = step.merged_bytes;
   const uint32_t signature = signature_ ^ step.signature;
   RecvLink* const from = ends[0].recv;
-  if (from != nullptr && !from->has<kCarriage>(signature, bytes)) return false;
+  if (from != nullptr && !from->has<kPayload>(signature, bytes)) return false;
   const std::byte* const source =
-      from != nullptr ? from->place<kCarriage>(bytes) : bases_[ends[0].base] + offsets[0];
+      from != nullptr ? from->place<kPayload>(bytes) : bases_[ends[0].base] + offsets[0];
   for (uint32_t i = 1; i <= sink_count; ++i) {
     if (ends[i].send != nullptr && !ends[i].send->can_write(bytes)) [[unlikely]]
       return false;
@@ -47,18 +49,18 @@ template <Carriage kCarriage>
   const uint32_t written_first = step.sent_first != 0 ? step.sent_first : sink_count;
   for (uint32_t i = 1; i <= written_first; ++i) {
     SendLink* const to = ends[i].send;
-    std::byte* const target = to != nullptr ? to->place<kCarriage>(bytes) : bases_[ends[i].base] + offsets[i];
+    std::byte* const target = to != nullptr ? to->place<kPayload>(bytes) : bases_[ends[i].base] + offsets[i];
     if (target != source) std::memcpy(target, source, bytes);
   }
-  send_plain<kCarriage>(step, sink_count);
+  send_plain<kPayload>(step, sink_count);
   if (step.sent_first != 0) copy_to_memory(step, source, offsets, 0, bytes);
-  if (from != nullptr) from->release_plain();
+  if (from != nullptr) from->release_plain<kPayload>(bytes);
   return true;
 }
 
-/// False: as copy_plain.
-template <Carriage kCarriage>
-bool Operation::reduce_plain(BoundStep& step) const {
+/// Sums up, or copies by the step's kernel. False: as copy_plain.
+template <PlainPayload kPayload>
+bool Operation::compute_plain(BoundStep& step) const {
   const BoundEnd* const sources = &ends_[step.first_end];
   const BoundEnd* const sinks = sources + step.source_count;
   const uint64_t* const offsets = &offsets_[step.first_end];
@@ -68,57 +70,105 @@ bool Operation::reduce_plain(BoundStep& step) const {
   reduce::Job& job = step.job;
   for (uint32_t i = 0; i < source_count; ++i) {
     const RecvLink* const link = sources[i].recv;
-    if (link != nullptr && !link->has<kCarriage>(signature, bytes)) return false;
-    job.sources[i] = link != nullptr ? link->place<kCarriage>(bytes) : bases_[sources[i].base] + offsets[i];
+    if (link != nullptr && !link->has<kPayload>(signature, bytes)) return false;
+    job.sources[i] = link != nullptr ? link->place<kPayload>(bytes) : bases_[sources[i].base] + offsets[i];
   }
+  uint32_t written = 0;
+  const bool is_sent_first = kPayload == PlainPayload::kPassable && sends_first(step, bytes);
   for (uint32_t i = 0; i < sink_count; ++i) {
     SendLink* const link = sinks[i].send;
     if (link != nullptr && !link->can_write(bytes)) [[unlikely]]
       return false;
     job.sinks[i] =
-        link != nullptr ? link->place<kCarriage>(bytes) : bases_[sinks[i].base] + offsets[source_count + i];
+        link != nullptr ? link->place<kPayload>(bytes) : bases_[sinks[i].base] + offsets[source_count + i];
+    if (!step.copies || job.sinks[i] != job.sources[0]) written |= 1u << i;
   }
   job.count = bytes >> step.element_shift;
-  step.kernel(job);
-  send_plain<kCarriage>(step, sink_count);
+  if (kPayload == PlainPayload::kPassable) use_quiet_stores(step);
+  if (is_sent_first) [[unlikely]]
+    job.sink_count = step.sent_first;
+  const uint32_t all = (1u << job.sink_count) - 1;
+  if ((written & all) == all) [[likely]] {
+    step.kernel(job);
+  } else if ((written & all) != 0) {
+    step.kernel(only_to(job, written & all));
+  }
+  send_plain<kPayload>(step, sink_count);
+  if (is_sent_first) [[unlikely]] {
+    copy_to_memory(step, static_cast<const std::byte*>(job.sources[0]), offsets, 0, bytes);
+    job.sink_count = step.sink_count;
+  }
   for (uint32_t i = 0; i < source_count; ++i) {
-    if (sources[i].recv != nullptr) sources[i].recv->release_plain();
+    if (sources[i].recv != nullptr) sources[i].recv->release_plain<kPayload>(bytes);
   }
   return true;
 }
 
 /// Whether a source has a message that is not a plain one of this step.
-template <Carriage kCarriage>
+template <PlainPayload kPayload>
 bool Operation::has_another(const BoundStep& step) const {
   const BoundEnd* const sources = &ends_[step.first_end];
   for (uint32_t i = 0; i < step.source_count; ++i) {
     const RecvLink* const link = sources[i].recv;
     if (link != nullptr && link->has_arrived() &&
-        !link->has<kCarriage>(signature_ ^ step.signature, step.merged_bytes))
+        !link->has<kPayload>(signature_ ^ step.signature, step.merged_bytes))
       return true;
   }
   return false;
 }
 
 /// Runs a plain step. False: it has not run.
-template <Carriage kCarriage>
+template <PlainPayload kPayload>
 [[gnu::always_inline]] inline bool Operation::pass_as(BoundStep& step, uint32_t sink_count, bool copies,
                                                       uint32_t polls) {
   // How often a reader that waits looks for references and for messages of another call.
   constexpr uint32_t kPollsPerLook = 32;
   for (uint32_t poll = 1; poll <= polls; ++poll) {
-    if (copies ? copy_plain<kCarriage>(step, sink_count) : reduce_plain<kCarriage>(step)) [[likely]]
+    if (copies ? copy_plain<kPayload>(step, sink_count) : compute_plain<kPayload>(step)) [[likely]]
       return true;
     relax();
-    if (poll % kPollsPerLook == 0 && has_another<kCarriage>(step)) return false;
+    if (poll % kPollsPerLook == 0 && has_another<kPayload>(step)) return false;
   }
   return false;
 }
 
 [[gnu::always_inline]] inline bool Operation::pass_plain(BoundStep& step, uint32_t sink_count, bool copies,
                                                          uint32_t polls) {
-  return step.merged_bytes <= kInlineBytes ? pass_as<Carriage::kInline>(step, sink_count, copies, polls)
-                                           : pass_as<Carriage::kSlot>(step, sink_count, copies, polls);
+  const uint64_t bytes = step.merged_bytes;
+  if (bytes <= kInlineBytes) return pass_as<PlainPayload::kInline>(step, sink_count, copies, polls);
+  if (bytes < StoreTrials::kLeastBytes) return pass_as<PlainPayload::kSlot>(step, sink_count, copies, polls);
+  return pass_as<PlainPayload::kPassable>(step, sink_count, false, polls);
+}
+
+/// Whether the step may run as a plain one now: no end is in a trial of stores.
+inline bool Operation::is_quiet(const BoundStep& step) const {
+  if (!step.is_plain) return false;
+  return step.merged_bytes < StoreTrials::kLeastBytes || has_quiet_ends(step);
+}
+
+/// Chooses the stores for the links: as their trials have found.
+inline void Operation::use_quiet_stores(BoundStep& step) const {
+  use_ordinary_stores(step);
+  const BoundEnd* const sinks = &ends_[step.first_end + step.source_count];
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    if (sinks[i].send == nullptr) continue;
+    const Stores stores = sinks[i].send->quiet_stores(step.length, stores_of(step));
+    if (stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
+    if (stores == Stores::kString) step.job.string_sinks |= 1u << i;
+    if (stores == Stores::kInterleaved) step.job.interleaved_sinks |= 1u << i;
+  }
+}
+
+[[gnu::noinline]] bool Operation::has_quiet_ends(const BoundStep& step) const {
+  if (result_stores_ != Stores::kOrdinary || times_copies()) return false;
+  const BoundEnd* const ends = &ends_[step.first_end];
+  for (uint32_t i = 0; i < uint32_t{step.source_count} + step.sink_count; ++i) {
+    // A posted receive is filled in the user's buffer.
+    if (ends[i].recv != nullptr && (ends[i].recv->offer != nullptr || !ends[i].recv->is_quiet(step.length)))
+      return false;
+    if (ends[i].send != nullptr && !ends[i].send->is_quiet(step.length)) return false;
+  }
+  return true;
 }
 
 void Operation::enter_history(BoundStep& step) {
@@ -144,12 +194,13 @@ Progress Operation::repeat(const Message& message, uint32_t polls) {
   reference_links_.clear();
   lanes_left_ = 1;
   lanes_[0].done = false;
-  if (steps_[0].is_plain && pass_plain(steps_[0], 1, true, polls)) [[likely]] {
+  const bool is_plain = is_quiet(steps_[0]);
+  if (is_plain && pass_plain(steps_[0], 1, true, polls)) [[likely]] {
     lanes_[0].step = 1;
     return Progress::kDone;
   }
   lanes_[0].step = 0;
-  return advance_short(steps_[0].is_plain ? 1 : polls);
+  return advance_short(is_plain ? 1 : polls);
 }
 
 Progress Operation::start_short(const void* input, void* output, uint32_t signature, uint32_t polls) {
@@ -181,8 +232,9 @@ Progress Operation::advance_short(uint32_t polls) {
   for (; lane.step < lane.step_count; ++lane.step) {
     BoundStep& step = steps_[lane.step];
     if (step.merged_bytes == 0) continue;
-    if (!step.is_plain || !pass_plain(step, step.sink_count, step.copies, polls)) {
-      const Progress slice = run_short_step(step, step.is_plain ? 1 : polls);
+    const bool is_plain = is_quiet(step);
+    if (!is_plain || !pass_plain(step, step.sink_count, step.copies, polls)) {
+      const Progress slice = run_short_step(step, is_plain ? 1 : polls);
       if (slice == Progress::kMismatch) return slice;
       if (slice == Progress::kBlocked) return progress;
     }
@@ -194,7 +246,7 @@ Progress Operation::advance_short(uint32_t polls) {
 
 void Operation::find_plain(BoundStep& step) {
   const uint64_t bytes = step.merged_bytes;
-  step.is_plain = bytes != 0 && bytes < StoreTrials::kLeastBytes && bytes < step.refer_bytes &&
+  step.is_plain = bytes != 0 && bytes <= kMostPlainBytes && bytes < step.refer_bytes &&
                   step.exposed_count == 0 && step.device == nullptr;
 }
 

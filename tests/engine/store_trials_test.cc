@@ -53,6 +53,25 @@ TEST(StoreTrialsTest, FewMessagesAreTrialsOneOfEachKind) {
   }
 }
 
+// Goal: no trial is passed over by ends that ask only now and then.
+TEST(StoreTrialsTest, TheNextTrialIsTheFirstFromTheNumberOn) {
+  for (const auto length : {kShort, kMiddle, kLong, kWide}) {
+    for (const uint64_t slots : {0u, 2u, 4u, 8u, 32u, 64u, 1024u}) {
+      MessagesByLength messages;
+      constexpr uint64_t kBefore = 77;  // of other lengths
+      for (uint64_t number = 0; number < 10'000; ++number) {
+        const uint64_t next = StoreTrials::next_trial(number, slots, length);
+        EXPECT_GE(next, number);
+        const bool is_trial = trial_of(number, slots, length).has_value();
+        if (is_trial) {
+          EXPECT_EQ(next, number) << "slots " << slots << ", length " << length;
+        }
+        EXPECT_EQ(messages.is_quiet(kBefore + number, length, slots), !is_trial) << number << " of " << slots;
+      }
+    }
+  }
+}
+
 // Goal: of longer pieces a trial is a run of slices, at most a few in a hundred. A string move among other
 // stores took longer than one among its like: messages of 32 KiB took up to 1.25 times as long.
 TEST(StoreTrialsTest, LongerPiecesHaveRunsOfSlices) {
