@@ -20,7 +20,7 @@
 namespace tutti {
 
 static_assert(PassedSlots::kLeastBytesWhereDemoted >= StoreTrials::kLeastBytes,
-              "plain payloads are in no passed slot: SendLink::place");
+              "payloads of PlainPayload::kSlot are in no passed slot");
 static_assert(sizeof(Credit::store_costs) == StoreTrials::kLengths * kStoresCount * sizeof(uint16_t));
 
 /// How many slots the payloads of messages of `bytes` take in turns.
@@ -39,7 +39,7 @@ uint64_t slot_offset(uint64_t number, uint64_t bytes, const auto& link) {
 enum class PlainPayload : uint8_t {
   kInline,
   kSlot,
-  kPassable,  ///< in a passed slot, if the writer has one
+  kPassable,  ///< in a passed slot, if it is long enough and the writer has one left
 };
 constexpr Carriage carriage_of(PlainPayload payload) {
   return payload == PlainPayload::kInline ? Carriage::kInline : Carriage::kSlot;
@@ -195,8 +195,9 @@ struct SendLink {
     }
     publish(flag::make(next, signature, bytes), carriage_of(kPayload));
   }
-  /// Whether the next payload, of at most a slot, is no trial of stores.
-  bool is_quiet(StoreTrials::Length length) {
+  /// Whether the next payload, of `bytes`, at most a slot, is no trial of stores.
+  bool is_quiet(StoreTrials::Length length, [[maybe_unused]] uint64_t bytes) {
+    assert(bytes <= slot_bytes);
     return !may_stream || messages.is_quiet(next, length, slot_mask + uint64_t{1});
   }
   /// How to write a payload that is no trial.
@@ -371,8 +372,9 @@ struct RecvLink {
     }
     return slots + slot_offset(next, bytes, *this);
   }
-  /// Whether the next message, of at most a slot, is no trial of stores.
-  bool is_quiet(StoreTrials::Length length) {
+  /// Whether the next message, of `bytes`, at most a slot, is no trial of stores.
+  bool is_quiet(StoreTrials::Length length, [[maybe_unused]] uint64_t bytes) {
+    assert(bytes <= slot_bytes);
     return !judges || messages.is_quiet(next, length, slot_mask + uint64_t{1});
   }
 

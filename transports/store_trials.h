@@ -219,7 +219,8 @@ class MessagesByLength {
     first = std::min(first, number);
     return number - first;
   }
-  /// Whether message `number`, the next one, is no trial in a ring of `slots`. Pass the same `slots` each time.
+  /// Whether message `number`, the next one, is no trial in a ring of `slots`. Counts it as place() does.
+  /// Pass the same `slots` each time.
   bool is_quiet(uint64_t number, StoreTrials::Length length, uint64_t slots) {
     return number < quiet_until_[length] || find_quiet(number, length, slots);
   }

@@ -394,9 +394,7 @@ bool Operation::sums_in_place(const BoundStep& step) const {
     SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
     const auto next = link->next_stores(step.length, bytes, possible);
-    if (next.stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
-    if (next.stores == Stores::kString) step.job.string_sinks |= 1u << i;
-    if (next.stores == Stores::kInterleaved) step.job.interleaved_sinks |= 1u << i;
+    set_stores(step.job, i, next.stores);
     is_timed = is_timed || next.is_timed;
     is_trial = is_trial || next.is_trial;
   }
@@ -603,6 +601,25 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
 }
 
 /// The job with the sinks of `written` only.
+/// Runs the kernel for these sinks of the job, a bit for each.
+void Operation::write_sinks(BoundStep& step, uint32_t written) {
+  // Copying a job waits until its pointers have left the store buffer, and so all stores before them.
+  if (written == (1u << step.job.sink_count) - 1) {
+    step.kernel(step.job);
+  } else if (written != 0) {
+    step.kernel(only_to(step.job, written));
+  }
+}
+
+/// A bit for each sink of the job, but for those that a copy would write onto itself.
+uint32_t Operation::sinks_unlike_source(const BoundStep& step) {
+  uint32_t sinks = (1u << step.job.sink_count) - 1;
+  for (uint32_t i = 0; step.copies && i < step.job.sink_count; ++i) {
+    if (step.job.sinks[i] == step.job.sources[0]) sinks &= ~(1u << i);
+  }
+  return sinks;
+}
+
 [[gnu::noinline]] reduce::Job Operation::only_to(const reduce::Job& all, uint32_t written) {
   reduce::Job job = all;
   job.sink_count = 0;
@@ -625,22 +642,16 @@ void Operation::write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_
   const uint32_t signature = signature_ ^ step.signature;
   std::array<Carriage, reduce::kMaxSinks> carriages{};
   uint32_t slot_sinks = 0;
-  uint32_t written = 0;  // a bit for each sink
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (SendLink* link = sinks[i].send; link != nullptr) {
       carriages[i] = refers ? carriage_for(step, *link, bytes) : Carriage::kSlot;
     }
     if (carriages[i] == Carriage::kReference || carriages[i] == Carriage::kPull) continue;
     slot_sinks |= 1u << i;
-    if (!step.copies || step.job.sinks[i] != step.job.sources[0]) written |= 1u << i;
   }
+  const uint32_t written = slot_sinks & sinks_unlike_source(step);
   step.job.count = bytes >> step.element_shift;
-  // Copying a job waits until its pointers have left the store buffer, and so all stores before them.
-  if (written == (1u << step.sink_count) - 1) {
-    step.kernel(step.job);
-  } else if (written != 0) {
-    step.kernel(only_to(step.job, written));
-  }
+  write_sinks(step, written);
   if (began_ns != 0 && written != 0) judge_stores(step, bytes, began_ns, slot_sinks);
   if (bytes <= most_demoted_bytes_ && bytes > kInlineBytes) demote(step, bytes);
   const void* referred = step.refer_end < step.source_count

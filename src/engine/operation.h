@@ -181,8 +181,8 @@ class Operation {
   /// Longer messages gain nothing by `repeat`.
   static constexpr uint64_t kMostRepeatedBytes = 4096;
 
-  /// Longer slices gain nothing by the short path.
-  static constexpr uint64_t kMostPlainBytes = 16384;
+  /// Longer messages are cut into slices of this size.
+  static constexpr uint64_t kMostPlainBytes = 8192;
 
   static constexpr uint32_t kNoStep = UINT32_MAX;  ///< a block that travels by the plan
 
@@ -211,7 +211,7 @@ class Operation {
     bool pulled = false;                ///< messages: the readers pull, or have pulled
     bool timed = false;                 ///< messages: the reader times it
     bool tries = true;                  ///< results of the slice at hand are written as the call tries
-    bool is_plain = false;              ///< short path: too short for a choice of stores, and not a reference
+    bool is_plain = false;              ///< may take the short path between trials
     bool whole = false;                 ///< the piece travels as one run: no slices
     uint64_t began_ns = 0;              ///< timed: when the first slice was here
     bool registered = false;            ///< messages: Message::registered
@@ -284,7 +284,7 @@ class Operation {
   void merge_step(BoundStep& bound, const Step& step);
   void set_length(BoundStep& step, uint64_t bytes) const;
   static void find_plain(BoundStep& step);
-  bool is_quiet(const BoundStep& step) const;
+  bool is_plain_now(const BoundStep& step) const;
   bool has_quiet_ends(const BoundStep& step) const;
   void use_quiet_stores(BoundStep& step) const;
   void bind_message(const Message& message, LinkTable& links);
@@ -336,6 +336,8 @@ class Operation {
   Progress send_device_slice(const BoundStep& step, std::byte* source, uint64_t bytes, bool is_tail);
   void keep_reference(SendLink& link);
   static reduce::Job only_to(const reduce::Job& all, uint32_t written);
+  static uint32_t sinks_unlike_source(const BoundStep& step);
+  static void write_sinks(BoundStep& step, uint32_t written);
   void write_all(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t began_ns);
   void write_some(BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
@@ -344,6 +346,11 @@ class Operation {
   static uint64_t use_ordinary_stores(BoundStep& step) {
     step.job.streaming_sinks = step.job.string_sinks = step.job.interleaved_sinks = 0;
     return 0;
+  }
+  static void set_stores(reduce::Job& job, uint32_t sink, Stores stores) {
+    if (stores == Stores::kStreaming) job.streaming_sinks |= 1u << sink;
+    if (stores == Stores::kString) job.string_sinks |= 1u << sink;
+    if (stores == Stores::kInterleaved) job.interleaved_sinks |= 1u << sink;
   }
   static bool sends_first(const BoundStep& step, uint64_t bytes) {
     return step.sent_first != 0 && bytes < kLeastCopiedTogether;

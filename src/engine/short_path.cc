@@ -73,30 +73,28 @@ bool Operation::compute_plain(BoundStep& step) const {
     if (link != nullptr && !link->has<kPayload>(signature, bytes)) return false;
     job.sources[i] = link != nullptr ? link->place<kPayload>(bytes) : bases_[sources[i].base] + offsets[i];
   }
-  uint32_t written = 0;
-  const bool is_sent_first = kPayload == PlainPayload::kPassable && sends_first(step, bytes);
   for (uint32_t i = 0; i < sink_count; ++i) {
     SendLink* const link = sinks[i].send;
     if (link != nullptr && !link->can_write(bytes)) [[unlikely]]
       return false;
     job.sinks[i] =
         link != nullptr ? link->place<kPayload>(bytes) : bases_[sinks[i].base] + offsets[source_count + i];
-    if (!step.copies || job.sinks[i] != job.sources[0]) written |= 1u << i;
   }
   job.count = bytes >> step.element_shift;
-  if (kPayload == PlainPayload::kPassable) use_quiet_stores(step);
-  if (is_sent_first) [[unlikely]]
-    job.sink_count = step.sent_first;
-  const uint32_t all = (1u << job.sink_count) - 1;
-  if ((written & all) == all) [[likely]] {
+  if constexpr (kPayload != PlainPayload::kPassable) {
     step.kernel(job);
-  } else if ((written & all) != 0) {
-    step.kernel(only_to(job, written & all));
-  }
-  send_plain<kPayload>(step, sink_count);
-  if (is_sent_first) [[unlikely]] {
-    copy_to_memory(step, static_cast<const std::byte*>(job.sources[0]), offsets, 0, bytes);
-    job.sink_count = step.sink_count;
+    send_plain<kPayload>(step, sink_count);
+  } else {
+    const bool is_sent_first = sends_first(step, bytes);
+    if (is_sent_first) [[unlikely]]
+      job.sink_count = step.sent_first;
+    use_quiet_stores(step);
+    write_sinks(step, sinks_unlike_source(step));
+    send_plain<kPayload>(step, sink_count);
+    if (is_sent_first) [[unlikely]] {
+      copy_to_memory(step, static_cast<const std::byte*>(job.sources[0]), offsets, 0, bytes);
+      job.sink_count = step.sink_count;
+    }
   }
   for (uint32_t i = 0; i < source_count; ++i) {
     if (sources[i].recv != nullptr) sources[i].recv->release_plain<kPayload>(bytes);
@@ -121,13 +119,13 @@ bool Operation::has_another(const BoundStep& step) const {
 template <PlainPayload kPayload>
 [[gnu::always_inline]] inline bool Operation::pass_as(BoundStep& step, uint32_t sink_count, bool copies,
                                                       uint32_t polls) {
-  // How often a reader that waits looks for references and for messages of another call.
+  // How often a reader that waits looks for references, for pulled messages and for those of another call.
   constexpr uint32_t kPollsPerLook = 32;
   for (uint32_t poll = 1; poll <= polls; ++poll) {
     if (copies ? copy_plain<kPayload>(step, sink_count) : compute_plain<kPayload>(step)) [[likely]]
       return true;
     relax();
-    if (poll % kPollsPerLook == 0 && has_another<kPayload>(step)) return false;
+    if (poll % kPollsPerLook == 1 && has_another<kPayload>(step)) return false;
   }
   return false;
 }
@@ -140,8 +138,8 @@ template <PlainPayload kPayload>
   return pass_as<PlainPayload::kPassable>(step, sink_count, false, polls);
 }
 
-/// Whether the step may run as a plain one now: no end is in a trial of stores.
-inline bool Operation::is_quiet(const BoundStep& step) const {
+/// Whether the step may run as a plain one now.
+inline bool Operation::is_plain_now(const BoundStep& step) const {
   if (!step.is_plain) return false;
   return step.merged_bytes < StoreTrials::kLeastBytes || has_quiet_ends(step);
 }
@@ -152,21 +150,21 @@ inline void Operation::use_quiet_stores(BoundStep& step) const {
   const BoundEnd* const sinks = &ends_[step.first_end + step.source_count];
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (sinks[i].send == nullptr) continue;
-    const Stores stores = sinks[i].send->quiet_stores(step.length, stores_of(step));
-    if (stores == Stores::kStreaming) step.job.streaming_sinks |= 1u << i;
-    if (stores == Stores::kString) step.job.string_sinks |= 1u << i;
-    if (stores == Stores::kInterleaved) step.job.interleaved_sinks |= 1u << i;
+    set_stores(step.job, i, sinks[i].send->quiet_stores(step.length, stores_of(step)));
   }
 }
 
+/// Whether results get ordinary stores and are not timed, no link is in a trial, and no receive is posted:
+/// the transport fills those in the user's buffer.
 [[gnu::noinline]] bool Operation::has_quiet_ends(const BoundStep& step) const {
   if (result_stores_ != Stores::kOrdinary || times_copies()) return false;
   const BoundEnd* const ends = &ends_[step.first_end];
   for (uint32_t i = 0; i < uint32_t{step.source_count} + step.sink_count; ++i) {
-    // A posted receive is filled in the user's buffer.
-    if (ends[i].recv != nullptr && (ends[i].recv->offer != nullptr || !ends[i].recv->is_quiet(step.length)))
+    RecvLink* const recv = ends[i].recv;
+    SendLink* const send = ends[i].send;
+    if (recv != nullptr && (recv->offer != nullptr || !recv->is_quiet(step.length, step.merged_bytes)))
       return false;
-    if (ends[i].send != nullptr && !ends[i].send->is_quiet(step.length)) return false;
+    if (send != nullptr && !send->is_quiet(step.length, step.merged_bytes)) return false;
   }
   return true;
 }
@@ -194,7 +192,7 @@ Progress Operation::repeat(const Message& message, uint32_t polls) {
   reference_links_.clear();
   lanes_left_ = 1;
   lanes_[0].done = false;
-  const bool is_plain = is_quiet(steps_[0]);
+  const bool is_plain = is_plain_now(steps_[0]);
   if (is_plain && pass_plain(steps_[0], 1, true, polls)) [[likely]] {
     lanes_[0].step = 1;
     return Progress::kDone;
@@ -232,7 +230,7 @@ Progress Operation::advance_short(uint32_t polls) {
   for (; lane.step < lane.step_count; ++lane.step) {
     BoundStep& step = steps_[lane.step];
     if (step.merged_bytes == 0) continue;
-    const bool is_plain = is_quiet(step);
+    const bool is_plain = is_plain_now(step);
     if (!is_plain || !pass_plain(step, step.sink_count, step.copies, polls)) {
       const Progress slice = run_short_step(step, is_plain ? 1 : polls);
       if (slice == Progress::kMismatch) return slice;

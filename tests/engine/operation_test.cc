@@ -53,8 +53,8 @@ std::vector<std::vector<std::byte>> run(const RunSpec& spec, std::vector<uint64_
 }
 
 TEST(OperationTest, TheShortPathAndRoundsOfSlicesGiveTheSameResult) {
-  // A slot that holds the whole message takes the short path, below 1024 bytes without the general slice;
-  // small slots take the general one, in many rounds.
+  // A slot that holds the whole message takes the short path; small slots take the general one, in many
+  // rounds.
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective == Collective::kBarrier) continue;
     const std::string name(algorithm.name);
@@ -164,8 +164,8 @@ class RawRanks {
   std::vector<std::unique_ptr<Operation>> operations_;
 };
 
-// Goal: other calls are found on all paths. Method: 8 bytes in cells, 1000 in slots, 2000 by the general
-// slice of the short path, and rounds; one poll, and several.
+// Goal: other calls are found on all paths. Method: 8 bytes in cells, 1000 and 2000 in slots, and
+// rounds; one poll, and several.
 TEST(OperationTest, ACallOfAnotherSignatureIsAMismatchOnAllPaths) {
   struct Case {
     uint64_t bytes;

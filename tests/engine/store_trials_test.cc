@@ -375,6 +375,23 @@ TEST_F(StoresTest, BothEndsCountALengthFromItsFirstMessage) {
   }
 }
 
+// Goal: the same of messages of one slice, which take the short path between trials. There a reader asks for
+// the next trial before the message has come.
+TEST_F(StoresTest, BothEndsCountMessagesOfOneSlice) {
+  exchange(3, 8);
+  for (const uint64_t bytes : {kBytes, kBytes - 1, uint64_t{1024}, uint64_t{1023}}) exchange(40, bytes);
+  SendLink& send = network_.send(0, 1, kMessageChannel);
+  RecvLink& recv = network_.recv(0, 1, kMessageChannel);
+  EXPECT_EQ(send.messages.place(send.next, kMiddle), 160u);
+  EXPECT_EQ(recv.messages.place(recv.next, kMiddle), 160u);
+  EXPECT_EQ(send.messages.place(send.next, kShort), 120u);
+  EXPECT_EQ(recv.messages.place(recv.next, kShort), 120u);
+  for (const size_t kind : {0u, 1u}) {
+    EXPECT_GT(send.of_copies[kMiddle].trials.costs()[kind], 0u);
+    EXPECT_GT(recv.trials[kMiddle].costs()[kind], 0u);
+  }
+}
+
 // Goal: both ends time the trials, and the reader shows its figures to the writer.
 TEST_F(StoresTest, BothEndsTimeTheTrials) {
   exchange(4);  // two rounds of the ring
