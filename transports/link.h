@@ -367,8 +367,7 @@ struct RecvLink {
   const std::byte* place(uint64_t bytes) const {
     if constexpr (kPayload == PlainPayload::kInline) return cell().payload;
     if constexpr (kPayload == PlainPayload::kPassable) {
-      if (const uint32_t name = bytes >= least_passed_bytes ? name_in_cell() : 0; name != 0)
-        return passed->at(name - 1);
+      if (const uint32_t name = plain_name(bytes); name != 0) return passed->at(name - 1);
     }
     return slots + slot_offset(next, bytes, *this);
   }
@@ -465,8 +464,7 @@ struct RecvLink {
   template <PlainPayload kPayload>
   void release_plain(uint64_t bytes) {
     if constexpr (kPayload == PlainPayload::kPassable) {
-      if (const uint32_t name = bytes >= least_passed_bytes ? name_in_cell() : 0; name != 0)
-        passed->put(name - 1);
+      if (const uint32_t name = plain_name(bytes); name != 0) passed->put(name - 1);
     }
     ++next;
     if ((next & credit_mask) == 0) store_shared(credit->released, next, std::memory_order_release);
@@ -478,6 +476,8 @@ struct RecvLink {
   uint32_t passed_name(uint64_t word) const {
     return flag::carriage(word) == Carriage::kSlot && flag::bytes(word) <= slot_bytes ? name_in_cell() : 0;
   }
+  /// The same of a plain payload of `bytes`.
+  uint32_t plain_name(uint64_t bytes) const { return bytes >= least_passed_bytes ? name_in_cell() : 0; }
   uint32_t name_in_cell() const {
     uint32_t name = 0;
     std::memcpy(&name, cell().payload, sizeof(name));

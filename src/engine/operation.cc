@@ -600,7 +600,6 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
   return !shared && pulls && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
 }
 
-/// The job with the sinks of `written` only.
 /// Runs the kernel for these sinks of the job, a bit for each.
 void Operation::write_sinks(BoundStep& step, uint32_t written) {
   // Copying a job waits until its pointers have left the store buffer, and so all stores before them.
@@ -620,6 +619,7 @@ uint32_t Operation::sinks_unlike_source(const BoundStep& step) {
   return sinks;
 }
 
+/// The job with the sinks of `written` only.
 [[gnu::noinline]] reduce::Job Operation::only_to(const reduce::Job& all, uint32_t written) {
   reduce::Job job = all;
   job.sink_count = 0;
