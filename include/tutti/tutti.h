@@ -7,7 +7,7 @@
  * - A call checks its arguments first. After TUTTI_INVALID_ARGUMENT or TUTTI_INVALID_USAGE nothing was sent,
  *   and the communicator is as before.
  * - TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT and TUTTI_ABORTED put the communicator in error. Output
- *   buffers are then undefined, and only shrink, abort and destroy are legal.
+ *   buffers are then undefined, and only shrink, abort, destroy, deregister and queries are legal.
  * - Counts are elements of the given type. Sizes are bytes where the name says so.
  * - Buffers belong to the caller. They are free again when a TUTTI_BLOCKING call returns, or when the stream
  *   has passed the operation. Arrays of counts are copied at the call.
@@ -16,7 +16,7 @@
  * - All ranks of a communicator make the same collective calls in the same order. Calls of one communicator
  *   run in the order of issue, across streams too.
  * - Several threads may use different communicators at once. Only one thread at a time may use one
- *   communicator.
+ *   communicator, but for tutti_comm_async_error and tutti_comm_abort.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
@@ -56,7 +56,7 @@ typedef enum tutti_result_t TUTTI_ANY_INT {
   TUTTI_OUT_OF_MEMORY = 4,
   TUTTI_INTERNAL_ERROR = 5,    /* a bug in tutti */
   TUTTI_UNSUPPORTED = 6,       /* legal, but not on this machine or in this build */
-  TUTTI_PEER_LOST = 7,         /* a rank's process has died */
+  TUTTI_PEER_LOST = 7,         /* a rank died, left or is cut off */
   TUTTI_TIMEOUT = 8,           /* the deadline passed */
   TUTTI_MISMATCH = 9,          /* ranks made different calls */
   TUTTI_ABORTED = 10,          /* this or another rank called tutti_comm_abort */
@@ -203,7 +203,7 @@ typedef struct tutti_config_t {
   int reproducible;          /* 1: same bits for any algorithm, placement, message size. Equal on all ranks */
   int threads;               /* threads that work on one long operation of this rank, 1..16; 0: default (1).
                                 Equal on all ranks */
-  uint64_t timeout_ms;       /* deadline of one operation; 0: default (600,000); tutti_comm_set_timeout */
+  uint64_t timeout_ms;       /* an operation's longest time without progress; 0: default (600,000) */
   uint64_t setup_timeout_ms; /* deadline of set-up; 0: default (120,000) */
   const char* algorithm;     /* used for every call that it supports ("ring"; tutti-plan --list); NULL:
                                 TUTTI_ALGORITHM, or the library chooses. Copied. Equal on all ranks. An
@@ -287,8 +287,8 @@ TUTTI_API tutti_result_t tutti_launcher_context(int* rank, int* rank_count, int*
 
 /* Joins a communicator of rank_count ranks (1 to 4096) as `rank`. Blocks until all ranks have joined or the
  * set-up deadline has passed. config may be NULL. On success the caller owns *comm until tutti_comm_destroy
- * or tutti_comm_abort. On failure *comm is NULL. Several ranks may be threads of one process. To create
- * several ranks in one thread, use tutti_comm_create_all.
+ * or tutti_comm_abort. On failure *comm is NULL. Several ranks may be threads of one process. One thread that
+ * creates several ranks uses config.nonblocking or tutti_comm_create_all.
  *
  * If one rank fails, also by a wrong setting in its environment, all ranks return its error and text, late
  * ranks too. For the late ranks, the process that made the id stays in the failing call until all ranks know:
@@ -296,16 +296,20 @@ TUTTI_API tutti_result_t tutti_launcher_context(int* rank, int* rank_count, int*
  * does not wait, and abort and destroy end the wait.)
  *
  * Errors: TUTTI_INVALID_ARGUMENT, TUTTI_TIMEOUT (names the absent ranks), TUTTI_PEER_LOST,
- * TUTTI_VERSION_MISMATCH, TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
+ * TUTTI_VERSION_MISMATCH, TUTTI_MISMATCH (ranks have different settings), TUTTI_ABORTED, TUTTI_INVALID_USAGE
+ * (forked), TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
 TUTTI_API tutti_result_t tutti_comm_create(tutti_comm_t** comm, int rank_count, tutti_unique_id_t id,
                                            int rank, const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Creates all rank_count ranks in this process: comms[0..rank_count). On failure no rank is created. */
+/* As tutti_comm_create for all ranks, all in this process and with the same config: all on config.device. On
+ * failure every comms[r] is NULL. */
 TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_count,
                                                const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Ranks of equal color form a new communicator, ordered by key, then by rank. Collective on `comm`. A rank
- * with color -1 (TUTTI_NO_COLOR) takes part but gets NULL. config NULL: the parent's. */
+/* Ranks of equal color form a new communicator, ordered by key, then by rank. Collective on `comm`; blocks;
+ * not inside a group. Each rank needs a thread of its own in this call. color: at least 0, or TUTTI_NO_COLOR:
+ * such a rank takes part but gets NULL. config NULL: the parent's, but blocking. The caller owns *new_comm.
+ * Errors: as tutti_comm_create and as a collective. */
 #define TUTTI_NO_COLOR (-1)
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
                                           const tutti_config_t* config) TUTTI_NOEXCEPT;
@@ -316,9 +320,9 @@ TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key
  * ended (_exit included) are left out automatically.
  *
  * Blocks until all ranks have joined, at most until the set-up deadline, which counts from the end of this
- * rank's own operations. A rank that is lost meanwhile is left out. If all ranks were ready, the rank counts
- * as lost in the new communicator. All living ranks get the same communicator or an error. After an error all
- * ranks may call again.
+ * rank's own operations. A rank lost before all are ready is left out. A rank lost later is a lost member
+ * of the new communicator. Not inside a group. All living ranks get the same communicator or an error. After
+ * an error all ranks may call again.
  *
  * flags: TUTTI_SHRINK_ABORT first ends the operations of `comm` on all ranks, as tutti_comm_abort does.
  * Without the flag the call waits for them. The caller still owns `comm`: destroy or abort `comm`. config
@@ -337,7 +341,7 @@ TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclud
  * numbers. Collective on `comm` (rank: -1 or the rank's own number). Each new rank calls with comm NULL and
  * its own number, from the old count on. `id` comes from tutti_get_unique_id. All new ranks and at least one
  * rank of `comm` pass the id; the other ranks may pass NULL. config NULL: the parent's, or defaults. Blocks
- * as tutti_comm_create.
+ * as tutti_comm_create. Not inside a group.
  *
  * If a rank dies meanwhile, all other ranks get an error that names the dead rank, new ranks too: at once if
  * the dead rank had joined, else at the set-up deadline. If the dead rank was new, `comm` goes on. Either all
@@ -363,8 +367,9 @@ TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 
 /* *error = TUTTI_SUCCESS, TUTTI_IN_PROGRESS (set-up), or the error that the communicator is in, also if a
- * peer reported the error. Does not block. */
+ * peer reported the error. Does not block. Any thread may call. */
 TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result_t* error) TUTTI_NOEXCEPT;
+/* These do not block, and are legal until the communicator is destroyed. */
 TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) TUTTI_NOEXCEPT;
 
@@ -405,8 +410,8 @@ TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer
  * may not be registered. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
 
-/* Registered memory: every rank of the communicator reaches this memory directly. Each rank registers its own
- * buffer. */
+/* Registered memory: peers reach it without a copy, on devices directly, in host memory by RDMA. Each rank
+ * registers its own buffer. */
 typedef struct tutti_registered_memory tutti_registered_memory_t;
 
 /* Registers [buffer, buffer + bytes) of the rank's CUDA device. Ranks of other processes and devices then
@@ -417,7 +422,7 @@ typedef struct tutti_registered_memory tutti_registered_memory_t;
  * other hosts, so that long messages need no copy. Without such devices *memory is NULL.
  *
  * Collective on devices: all ranks call, in the order of their collectives, each with its own memory. Blocks.
- * Not inside a group. A thread that drives several ranks needs one thread for each, as for tutti_comm_split.
+ * Not inside a group. Each rank needs a thread of its own in this call, as in tutti_comm_split.
  *
  * If nothing was registered, *memory is NULL on all ranks. This is no error: calls go on as before. The cases
  * are: calls that pass through host memory; the 512th registration of a communicator; and a rank whose memory
@@ -451,7 +456,7 @@ TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
  * Common errors: TUTTI_INVALID_ARGUMENT (NULL pointer, count whose bytes overflow, unknown type or operator,
  * root outside [0, P), overlap), TUTTI_INVALID_USAGE (destroyed, finalized, forked), TUTTI_MISMATCH,
  * TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED. A communicator in error returns its error from every later
- * call. */
+ * collective, send and recv. */
 
 /* recv[i] = op over all ranks' send[i]. send, recv: [count]. In place: send == recv. */
 TUTTI_API tutti_result_t tutti_all_reduce(const void* send, void* recv, size_t count, tutti_type_t type,

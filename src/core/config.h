@@ -52,7 +52,7 @@ struct InfinibandConfig {
 };
 
 struct Config {
-  /// TUTTI_TIMEOUT_MS: deadline of one operation.
+  /// TUTTI_TIMEOUT_MS: how long one operation may make no progress.
   uint64_t timeout_ms = 600'000;
   /// TUTTI_SETUP_TIMEOUT_MS: deadline of creating a communicator.
   uint64_t setup_timeout_ms = 120'000;

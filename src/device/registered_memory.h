@@ -1,7 +1,7 @@
 // RegisteredMemoryTable: device memory of this rank that its peers have mapped, and theirs mapped here
 // (tutti_memory_register).
 //
-// A rank on another device or in another process cannot use an address. It gets a locality: the number of the
+// A rank on another device or in another process cannot use an address. It gets a location: the number of the
 // registered memory, equal on all ranks, and an offset (engine/cuda/program.h). A table per peer, in device
 // memory, turns numbers into addresses here. It changes only while no operation of the rank is under way.
 // Ranks on one device in one process need none.

@@ -44,7 +44,7 @@ class LinkIndex {
   }
   /// Empty unless memory is shared.
   virtual PeerExposedBuffer exposed_buffer(uint32_t /*peer*/) { return {}; }
-  /// The locality of memory that lies wholly in one of the rank's registered memories; else 0.
+  /// The location of memory that lies wholly in one of the rank's registered memories; else 0.
   virtual uint64_t find_location(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
 };
 
