@@ -51,18 +51,25 @@ void recycle(ncclComm* comm) {
 }
 
 /// The communicator of tutti; null while it is being made.
-Communicator* made(ncclComm* comm) {
+tutti_comm* made(ncclComm* comm) {
   const std::scoped_lock lock(comm->mutex);
   if (comm->comm == nullptr) return nullptr;
   const auto state = comm->comm->state.load(std::memory_order_acquire);
   const bool there = state == tutti_comm::State::kReady || state == tutti_comm::State::kFinalized;
-  return there ? comm->comm->comm.get() : nullptr;
+  return there ? comm->comm : nullptr;
+}
+
+/// Ends what calls of other threads wait for: an operation, or the set-up of a communicator that is made from
+/// this one. Later operations and set-ups fail too, but a shrink does not use them.
+void end_calls(const tutti_comm* below) {
+  below->comm->abort();
+  below->setup_stop->stop();
 }
 
 /// A forked child must not wait for a thread of its parent.
 Status check_not_forked(ncclComm* comm) {
-  Communicator* communicator = made(comm);
-  if (communicator != nullptr && !communicator->process().is_original()) return Process::forked();
+  const tutti_comm* below = made(comm);
+  if (below != nullptr && !below->comm->process().is_original()) return Process::forked();
   return Status::ok();
 }
 
@@ -179,7 +186,7 @@ Status revoke_comm(ncclComm* comm) {
     comm->ready = false;
   }
   log_end("revoke", comm);
-  made(comm)->abort();
+  end_calls(made(comm));
   // Waits until the other calls have left. This call counts as a user too.
   while (comm->users.load() > 1) std::this_thread::yield();
   // Operations that a group issued are with tutti.
@@ -210,11 +217,11 @@ Status abort_comm(ncclComm* comm) {
   TUTTI_TRY(check_not_forked(comm));
   if (!close_handle(comm)) return dead_handle();
   log_end("abort", comm);
-  // First the waiting calls are woken, then they return, then the memory is freed. tutti_comm_abort stops a
-  // set-up, which no call is inside.
-  if (Communicator* communicator = made(comm)) {
-    communicator->abort();
-    communicator->shrink().stop();
+  // First the waiting calls are woken, then they return, then the memory is freed. tutti_comm_abort stops the
+  // set-up of this communicator, which no call is inside.
+  if (const tutti_comm* below = made(comm)) {
+    end_calls(below);
+    below->comm->shrink().stop();
   }
   wait_for_users(comm);
   if (const auto job = job_of(comm)) job->wait();

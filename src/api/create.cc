@@ -164,7 +164,7 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   if (!created) {
     recycle_handle(handle);
     // The set-up itself only saw a closed connection.
-    if (parent != nullptr && !check_handle(parent)) return aborted_meanwhile();
+    if (parent != nullptr && parent->setup_stop->is_stopped()) return aborted_meanwhile();
     return created;
   }
   *result = handle;

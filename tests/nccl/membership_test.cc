@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <thread>
 
 #include "tests/nccl/nccl_cluster.h"
 
@@ -150,6 +151,68 @@ TEST(NcclMembershipTest, AbortEndsAShrink) {
                        rank.expect_text({"aborted"}, "the rest");
                        rank.expect_ok(ncclCommAbort(rest), "abort of the rest");
                        rank.base().add(0);
+                     }),
+            "");
+}
+
+/// One rank, and a long time for the set-up of a grow whose second rank never comes.
+ClusterOptions one_rank_that_waits_long() {
+  ClusterOptions options = uncreated(processes(1));
+  options.environment = {{"TUTTI_SETUP_TIMEOUT_MS", "600000"}};
+  return options;
+}
+
+// Goal: abort and revoke end a grow of another thread that waits for a rank which does not come. They once
+// waited for the grow, which went on to its deadline.
+TEST(NcclMembershipTest, AbortAndRevokeEndTheGrowOfAnotherThread) {
+  for (const bool revokes : {false, true}) {
+    EXPECT_EQ(
+        run_nccl(one_rank_that_waits_long(),
+                 [revokes](NcclRank& rank) {
+                   join(rank, true);
+                   const ncclUniqueId id = rank.next_id();
+                   const ncclComm_t comm = rank.comm;
+                   ncclComm_t grown = nullptr;
+                   ncclResult_t result = ncclSuccess;
+                   std::thread grower([&] { result = ncclCommGrow(comm, 2, &id, -1, &grown, nullptr); });
+                   rank.base().wait_until_joined();
+                   if (revokes) {
+                     rank.expect_ok(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), "revoke");
+                   } else {
+                     rank.comm = nullptr;
+                     rank.expect_ok(ncclCommAbort(comm), "abort");
+                   }
+                   grower.join();
+                   rank.expect(result, ncclRemoteError, "grow");
+                   rank.expect_true(grown == nullptr, "an ended grow left a communicator");
+                   if (!revokes) return;
+                   ncclComm_t rest = nullptr;
+                   rank.expect_ok(ncclCommShrink(comm, nullptr, 0, &rest, nullptr, NCCL_SHRINK_ABORT),
+                                  "shrink");
+                   rank.use(rest, 1);
+                   rank.expect_ok(ncclCommDestroy(rest), "destroy");
+                 }),
+        "")
+        << revokes;
+  }
+}
+
+// Goal: abort ends a non-blocking grow that waits for a rank which does not come. It once waited for the
+// grow, which went on to its deadline.
+TEST(NcclMembershipTest, AbortEndsANonBlockingGrow) {
+  EXPECT_EQ(run_nccl(one_rank_that_waits_long(),
+                     [](NcclRank& rank) {
+                       join(rank, false);
+                       const ncclUniqueId id = rank.next_id();
+                       ncclComm_t grown = nullptr;
+                       rank.expect(ncclCommGrow(rank.comm, 2, &id, -1, &grown, nullptr), ncclInProgress,
+                                   "grow");
+                       rank.base().wait_until_joined();
+                       rank.expect_ok(ncclCommAbort(rank.comm), "abort");
+                       rank.comm = nullptr;
+                       rank.expect(rank.finish(grown), ncclRemoteError, "the grown communicator");
+                       rank.expect_text({"aborted"}, "the grown communicator");
+                       rank.expect_ok(ncclCommAbort(grown), "abort of the grown communicator");
                      }),
             "");
 }
