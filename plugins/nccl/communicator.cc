@@ -252,6 +252,11 @@ Status ncclComm::set_up_state() {
   return status;
 }
 
+Status ncclComm::finish_job() {
+  if (const auto running = tutti::nccl::job_of(this)) running->wait();
+  return set_up_state();
+}
+
 Status ncclComm::explain_not_ready() {
   Status state = set_up_state();
   if (state.code() == Code::kInProgress) {

@@ -84,6 +84,8 @@ struct ncclComm {
   }
   /// kInProgress during set-up or while a job runs; else the job's result.
   tutti::Status set_up_state();
+  /// Blocks until the job is done. The job's result.
+  tutti::Status finish_job();
   /// Ok when operations may be issued.
   tutti::Status check_ready() {
     if (ready.load(std::memory_order_acquire)) [[likely]]

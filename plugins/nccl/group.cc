@@ -199,6 +199,18 @@ Status start_all(const std::vector<Bootstrap>& jobs) {
   return {Code::kInProgress, ""};
 }
 
+/// Waits for the started set-ups whose parent also has operations in the group. Both use the parent, which
+/// takes calls of one thread at a time, and on every rank the set-ups come first.
+Status finish_before_operations(const std::vector<Bootstrap>& started) {
+  for (const Bootstrap& job : started) {
+    if (job.parent == nullptr) continue;
+    const Use use(job.parent);
+    TUTTI_TRY(use.status());
+    if (tutti::group_has_calls_on(job.parent->comm)) TUTTI_TRY(job.parent->finish_job());
+  }
+  return Status::ok();
+}
+
 /// Cancels all set-ups of the group. Handles that the caller already has are dead.
 void drop_set_ups(const Group& all) {
   for (const std::vector<Bootstrap>* jobs : {&all.waiting, &all.starting}) {
@@ -335,6 +347,7 @@ Status group_end() {
   }
   Status status = all.starting.empty() ? Status::ok() : start_all(all.starting);
   if (!all.waiting.empty()) status = combine(status, run_all(all.waiting));
+  if (!has_failed(status)) status = combine(status, finish_before_operations(all.starting));
   // After a failed set-up, the operations of the group are not issued.
   status = combine(status, below.end(has_failed(status) ? status : Status::ok()));
   if (all.non_blocking) status = combine(status, {Code::kInProgress, ""});

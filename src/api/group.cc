@@ -455,6 +455,11 @@ bool in_group() {
   return group_depth > 0;
 }
 
+bool group_has_calls_on(const tutti_comm* handle) {
+  const std::vector<Named>& named = group().named;
+  return std::any_of(named.begin(), named.end(), [&](const Named& one) { return one.handle == handle; });
+}
+
 void spoil_group(const Status& why) {
   if (group_depth > 0 && group().spoiled.is_ok()) group().spoiled = why;
 }

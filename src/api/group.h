@@ -14,6 +14,8 @@ namespace tutti {
 void group_start();
 Status group_end();
 bool in_group();
+/// Whether the calling thread's open group holds a call on the communicator.
+bool group_has_calls_on(const tutti_comm* handle);
 /// Predicted time of the calling thread's open group, in microseconds. Communicators run side by side; the
 /// operations of one communicator run one after another. Errors: kUnsupported: messages have no price.
 Result<double> predict_group_us();

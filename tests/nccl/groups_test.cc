@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 
 #include "tests/nccl/nccl_cluster.h"
 
@@ -153,6 +154,106 @@ TEST(NcclGroupsTest, OneThreadDrivesNonBlockingRanks) {
               failures += destroy_together(parts);
               return failures + destroy_together(comms);
             }),
+            "");
+}
+
+// Goal: a split runs before the operations that its group holds for the same non-blocking communicator. The
+// two once ran side by side in two threads, and ranks that ran them in different orders failed.
+// Method: many groups, each with an operation first and then a split.
+TEST(NcclGroupsTest, ANonBlockingSplitRunsBeforeTheOperationsOfItsGroup) {
+  EXPECT_EQ(run_nccl(uncreated(mixed_or_threads(3)),
+                     [](NcclRank& rank) {
+                       const ncclUniqueId id = rank.next_id();
+                       ncclConfig_t config = non_blocking_config();
+                       rank.expect(ncclCommInitRankConfig(&rank.comm, rank.count(), id, rank.rank(), &config),
+                                   ncclInProgress, "init");
+                       bool works = rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
+                       for (int i = 0; works && i < 20; ++i) {
+                         std::vector<int32_t> values(1000, 1);
+                         ncclComm_t part = nullptr;
+                         rank.expect_ok(ncclGroupStart(), "start");
+                         rank.expect_ok(ncclAllReduce(values.data(), values.data(), values.size(), ncclInt32,
+                                                      ncclSum, rank.comm, nullptr),
+                                        "all_reduce");
+                         rank.expect_ok(ncclCommSplit(rank.comm, 0, 0, &part, nullptr), "split");
+                         works = rank.expect(ncclGroupEnd(), ncclInProgress, "end") &&
+                                 rank.expect(rank.finish(part), ncclSuccess, "the part") &&
+                                 rank.expect(rank.finish(rank.comm), ncclSuccess, "the parent");
+                         const std::vector<int32_t> sums(values.size(), rank.count());
+                         works = works && rank.expect_true(values == sums, "sums");
+                         if (works) rank.use(part, rank.count());
+                         if (part != nullptr) rank.expect_ok(ncclCommDestroy(part), "destroy");
+                       }
+                     }),
+            "");
+}
+
+// Goal: the same when one thread drives all ranks: the end waits for no split before all have started.
+TEST(NcclGroupsTest, OneThreadSplitsAndReducesInOneGroup) {
+  EXPECT_EQ(run_child([] {
+              std::string failures;
+              const std::vector<ncclComm_t> comms = join_all(4, failures, false);
+              for (const ncclComm_t comm : comms) failures += expected(finish(comm), ncclSuccess, "set-up");
+              if (!failures.empty()) return failures;
+              std::vector<ncclComm_t> parts(comms.size(), nullptr);
+              std::vector<int32_t> values(comms.size(), 1);
+              failures += expected(ncclGroupStart(), ncclSuccess, "start");
+              for (size_t i = 0; i < comms.size(); ++i) {
+                failures += expected(ncclCommSplit(comms[i], 0, 0, &parts[i], nullptr), ncclSuccess, "split");
+                failures +=
+                    expected(ncclAllReduce(&values[i], &values[i], 1, ncclInt32, ncclSum, comms[i], nullptr),
+                             ncclSuccess, "all_reduce");
+              }
+              failures += expected(ncclGroupEnd(), ncclInProgress, "end");
+              for (const ncclComm_t comm : comms) failures += expected(finish(comm), ncclSuccess, "parent");
+              for (const ncclComm_t comm : parts) failures += expected(finish(comm), ncclSuccess, "split");
+              if (values != std::vector<int32_t>(comms.size(), 4)) failures += "sums\n";
+              failures += reduce_together(parts, ncclInProgress);
+              failures += destroy_together(parts);
+              return failures + destroy_together(comms);
+            }),
+            "");
+}
+
+// Goal: abort ends a group's end that waits for such a split. Method: the other rank never splits.
+TEST(NcclGroupsTest, AbortEndsAGroupThatWaitsForASplit) {
+  EXPECT_EQ(run_nccl(uncreated(processes(2)),
+                     [](NcclRank& rank) {
+                       const ncclUniqueId id = rank.next_id();
+                       ncclConfig_t config = non_blocking_config();
+                       rank.expect(ncclCommInitRankConfig(&rank.comm, rank.count(), id, rank.rank(), &config),
+                                   ncclInProgress, "init");
+                       rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
+                       if (!rank.base().meet()) return;
+                       if (rank.rank() == 1) {
+                         rank.base().wait_value(1, 1);
+                         return;
+                       }
+                       const ncclComm_t comm = std::exchange(rank.comm, nullptr);
+                       ncclComm_t part = nullptr;
+                       ncclResult_t result = ncclSuccess;
+                       std::thread splitter([&] {
+                         int32_t value = 1;
+                         rank.expect_ok(ncclGroupStart(), "start");
+                         rank.expect_ok(ncclCommSplit(comm, 0, 0, &part, nullptr), "split");
+                         rank.expect_ok(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
+                                        "all_reduce");
+                         rank.base().add(0);
+                         result = ncclGroupEnd();
+                       });
+                       rank.base().wait_value(0, 1);
+                       ncclResult_t state = ncclSuccess;
+                       while (state == ncclSuccess) {
+                         if (!rank.expect_ok(ncclCommGetAsyncError(comm, &state), "poll")) break;
+                         std::this_thread::yield();
+                       }
+                       rank.expect_ok(ncclCommAbort(comm), "abort");
+                       splitter.join();
+                       // The end may find the handle dead before it waits.
+                       rank.expect_true(result == ncclRemoteError || result == ncclInvalidArgument, "end");
+                       rank.expect_ok(ncclCommAbort(part), "abort of the part");
+                       rank.base().add(1);
+                     }),
             "");
 }
 
