@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Tests: one Meson run, counted case by case; the same under a sanitizer; fuzzing. Sourced by ./dev.
 
-SUITES=(unit sim multiprocess gpu tree fuzz)
+SUITES=(unit sim multiprocess tree fuzz)
 
 is_suite() {
   local suite
@@ -9,8 +9,23 @@ is_suite() {
   return 1
 }
 
-tests_of_suite() {
-  "${MESON[@]}" test -C "$1" --no-rebuild --list --suite "$2" | sed -n 's|^[^/]* / ||p'
+# find_tests FOLDER NAME...: sets TESTS to the tests that suites and tests of these names mean; to none, which is all,
+# without a NAME. Meson itself would run only what is in the suite and has the name; here each adds its tests.
+find_tests() {
+  local folder=$1 words=() name names
+  shift
+  TESTS=()
+  [[ $# -gt 0 ]] || return 0
+  for name in "$@"; do
+    if is_suite "$name"; then words+=("suite:$name"); else words+=("$name"); fi
+  done
+  # The folder's list may be older than the files that it is made of.
+  ninja -C "$folder" build.ninja >"$folder/configure.log" 2>&1 || {
+    tail -n 20 "$folder/configure.log"
+    fail 1 "ninja cannot update $folder; all of its output: $folder/configure.log"
+  }
+  names=$(python3 dev.d/test_names.py "${MESON[0]}" "$folder" "${words[@]}") || exit
+  mapfile -t TESTS <<<"$names"
 }
 
 # programs_of_tests FOLDER NAME...: what ninja builds for tests. Nothing, which is everything, for a suite.
@@ -20,26 +35,15 @@ programs_of_tests() {
   [[ $# -eq 1 ]] || python3 dev.d/test_programs.py "${MESON[0]}" "$@"
 }
 
-# run_tests FOLDER [full] [NAME...]: runs suites or tests. count_tests.py reads the results. Never fails.
+# run_tests FOLDER [full]: runs TESTS. count_tests.py reads the results. Never fails.
 run_tests() {
-  local folder=$1 arguments=() name
-  shift
-  if [[ ${1:-} == full ]]; then
-    arguments+=(--setup full)
-    shift
-  fi
-  for name in "$@"; do
-    # Meson runs only what is in the suite and has the name. Here each adds its tests.
-    if is_suite "$name"; then
-      mapfile -t -O "${#arguments[@]}" arguments < <(tests_of_suite "$folder" "$name")
-    else
-      arguments+=("$name")
-    fi
-  done
+  local folder=$1 arguments=()
+  [[ ${2:-} != full ]] || arguments=(--setup full)
   rm -rf "$folder/test-results" "$folder/meson-logs/testlog.json"
   mkdir -p "$folder/test-results"
   heading "tests in $folder"
-  "${MESON[@]}" test -C "$folder" --no-rebuild --num-processes "$JOBS" --print-errorlogs "${arguments[@]}" || true
+  "${MESON[@]}" test -C "$folder" --no-rebuild --num-processes "$JOBS" --print-errorlogs "${arguments[@]}" \
+    "${TESTS[@]}" || true
 }
 
 # A failed build is a failed check, and prints a closing line too.
@@ -61,7 +65,8 @@ fuzz() {
   CC=clang CXX=clang++ configure "$BUILD-fuzz" -Dfuzz=enabled -Dtests=disabled -Dbuildtype=debugoptimized \
     -Db_sanitize=address,undefined -Db_lundef=false
   compile_or_close "$BUILD-fuzz" fuzzers
-  run_tests "$BUILD-fuzz" fuzz
+  find_tests "$BUILD-fuzz" fuzz
+  run_tests "$BUILD-fuzz"
   FOLDERS+=("$BUILD-fuzz")
 }
 
@@ -85,23 +90,37 @@ test_fabric() {
 }
 
 verb_test() {
+  local scope='' names=() name
   if [[ ${1:-} == gpu ]]; then
     test_gpu "${@:2}"
     return
   elif [[ $* == fabric ]]; then
     test_fabric
     return
+  elif [[ ${1:-} == full ]]; then
+    scope=full
+    shift
   fi
+  for name in "$@"; do [[ $name == fuzz ]] || names+=("$name"); done
+  FOLDERS=()
   install_packages build test trainer
-  fetch_cuda_tools
-  configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
-  compile_or_close "$BUILD"
-  show_machine
-  FOLDERS=("$BUILD")
-  run_tests "$BUILD" "$@"
-  if [[ $# -eq 0 || $1 == full || " $* " == *" fuzz "* ]]; then fuzz; fi
+  # Fuzzing alone needs only its own folder.
+  if [[ $# -eq 0 || ${#names[@]} -gt 0 ]]; then test_build "$scope" "${names[@]}"; fi
+  if [[ $# -eq 0 || ${#names[@]} -lt $# ]]; then fuzz; fi
   heading "result"
   python3 dev.d/count_tests.py "${FOLDERS[@]}"
+}
+
+# test_build full|'' NAME...: builds everything, and runs tests in it.
+test_build() {
+  fetch_cuda_tools
+  configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
+  # Before the build, which is long: a name may be wrong.
+  find_tests "$BUILD" "${@:2}"
+  compile_or_close "$BUILD"
+  show_machine
+  run_tests "$BUILD" "$1"
+  FOLDERS+=("$BUILD")
 }
 
 verb_sanitize() {
@@ -116,11 +135,12 @@ verb_sanitize() {
   # -O1 with line numbers only: half the compile time of -O2 -g (kernels_float16.cc: 23 s instead of 49) and equally
   # good reports. The slower tests cost less than that.
   configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Doptimization=1 -Ddebug=true -Dcpp_args=-g1 -Dtests=enabled "$(trainer_option)"
+  find_tests "$BUILD-$kind" "$@"
   # A test or two take a part of the build's time.
   programs=$(programs_of_tests "$BUILD-$kind" "$@")
   # shellcheck disable=SC2086
   compile_or_close "$BUILD-$kind" $programs
-  run_tests "$BUILD-$kind" "$@"
+  run_tests "$BUILD-$kind"
   heading "result"
   python3 dev.d/count_tests.py "$BUILD-$kind"
 }
