@@ -29,11 +29,15 @@ probe() {
   esac
 }
 
-# missing_packages GROUP...: lines "package groups" for packages whose probe fails.
+has_systemd() { [[ -d /run/systemd/system ]]; }
+is_root() { [[ $EUID -eq 0 ]]; }
+
+# missing_packages GROUP...: lines "package groups" for packages whose probe fails. None of them would start a service.
 missing_packages() {
   local package groups check group
   while read -r package groups check; do
     [[ -z $package || $package == \#* ]] && continue
+    [[ ,$groups, == *,service,* ]] && has_systemd && continue
     for group in "$@"; do
       if [[ ,$groups, == *,$group,* ]] && ! probe "$check"; then
         printf '%s %s\n' "$package" "$groups"
@@ -45,36 +49,55 @@ missing_packages() {
 
 apt() {
   local as_root=()
-  if [[ $EUID -ne 0 ]]; then
-    command -v sudo >/dev/null || fail 2 "neither root nor sudo: ask an administrator to install:$names"
-    as_root=(sudo)
-  fi
+  is_root || as_root=(sudo)
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@"
 }
 
-# install_packages GROUP...: installs the missing packages; quick if none is missing.
-install_packages() {
-  local missing names='' package groups
-  missing=$(missing_packages "$@")
-  if [[ -n $missing ]]; then
-    names=" $(cut -d' ' -f1 <<<"$missing" | tr '\n' ' ')"
-    command -v apt-get >/dev/null ||
-      fail 2 "this machine has no apt; install (Debian's names):$names- then run again"
-    heading "installing:$names"
-    apt update
-    names=''
-    while read -r package groups; do
-      if [[ $groups == *optional* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
-        echo "not offered by this distribution, continuing without: $package"
-      elif [[ $groups == *service* && -d /run/systemd/system ]]; then
-        echo "would start a service on this machine, continuing without: $package"
-      else
-        names+=" $package"
-      fi
-    done <<<"$missing"
-    # shellcheck disable=SC2086 # a list of words
-    [[ -z $names ]] || apt install --no-install-recommends -y $names >/dev/null
+# Prints why nothing can be installed here. Prints nothing if packages can be installed.
+why_no_install() {
+  if ! command -v apt-get >/dev/null; then
+    echo "this machine has no apt"
+  elif ! is_root && ! command -v sudo >/dev/null; then
+    echo "neither root nor sudo"
   fi
+}
+
+# install_offered LINES: installs the packages of missing_packages' lines, without optional ones that apt does not know.
+install_offered() {
+  local names=() package groups
+  apt update || return
+  while read -r package groups; do
+    if [[ $groups == *optional* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
+      echo "not offered by this distribution, continuing without: $package"
+    else
+      names+=("$package")
+    fi
+  done <<<"$1"
+  [[ ${#names[@]} -eq 0 ]] || apt install --no-install-recommends -y "${names[@]}" >/dev/null
+}
+
+# install_groups GROUP...: installs the missing packages of the groups; quick if none is missing. Where that is
+# impossible, the machine does without the optional ones.
+install_groups() {
+  local missing names why
+  missing=$(missing_packages "$@")
+  [[ -n $missing ]] || return 0
+  names=$(cut -d' ' -f1 <<<"$missing" | paste -sd ' ')
+  why=$(why_no_install)
+  if [[ -z $why ]]; then
+    heading "installing: $names"
+    install_offered "$missing" && return
+    why="apt failed"
+  fi
+  if grep -q -v ' .*optional' <<<"$missing"; then
+    fail 2 "$why; install (Debian's names): $names - then run again"
+  fi
+  echo "$why: continuing without $names"
+}
+
+# install_packages GROUP...: what every verb begins with.
+install_packages() {
+  install_groups "$@"
   find_meson
 }
 
