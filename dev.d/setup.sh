@@ -20,6 +20,7 @@ probe() {
     cmd:*) command -v "$subject" >/dev/null ;;
     pkg:*) command -v pkg-config >/dev/null && pkg-config --exists "$subject" ;;
     file:*) [[ -e $subject ]] ;;
+    python:*) python3 -c "import $subject" 2>/dev/null ;;
     clang:*)
       local folder
       folder=$(clang++ -print-resource-dir 2>/dev/null) &&
@@ -151,7 +152,8 @@ find_meson() {
   local venv=$ROOT/.cache/venv
   if [[ ! -x $venv/bin/meson ]]; then
     heading "meson $(meson --version) is older than $MESON_LEAST: installing one in .cache/venv"
-    python3 -m venv "$venv" 2>/dev/null || apt install -y python3-venv && python3 -m venv "$venv"
+    install_groups meson
+    python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet 'meson>=1.0'
   fi
   MESON=("$venv/bin/meson")

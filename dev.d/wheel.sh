@@ -3,7 +3,7 @@
 
 # Builds the wheel for older systems too, checks that it suits them, and tries it in an environment of its own.
 verb_wheel() {
-  install_packages build
+  install_packages build wheel
   local tools=$BUILD/wheel/tools user=$BUILD/wheel/user
   heading "tools from the Python registry"
   python3 -m venv "$tools"

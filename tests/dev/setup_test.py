@@ -8,6 +8,7 @@ sudo, and a PATH that has no others.
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ ROOT = pathlib.Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(ROOT / "tests/support"))
 import tap  # noqa: E402
 
-TOOLS = ("bash", "cat", "cut", "dirname", "env", "grep", "nproc", "paste", "python3")
+TOOLS = ("bash", "cat", "cut", "dirname", "env", "grep", "nproc", "paste")
 APT = '#!/usr/bin/env bash\necho "apt ${*:4}" >&2\n[[ ${*:4} != "$APT_FAILS"* ]]\n'
 APT_CACHE = '#!/usr/bin/env bash\n[[ $2 != absent ]]\n'
 SUDO = '#!/usr/bin/env bash\necho sudo >&2\n"$@"\n'
@@ -46,6 +47,7 @@ def install(packages, programs=("apt-get", "apt-cache"), user="root", init="none
         (folder / "dev.d/packages.txt").write_text(packages, encoding="utf-8")
         for name in TOOLS:
             (folder / "bin" / name).symlink_to(shutil.which(name))
+        (folder / "bin/python3").symlink_to(sys.executable)
         for name in programs:
             (folder / "bin" / name).write_text(stand_ins[name], encoding="utf-8")
             (folder / "bin" / name).chmod(0o755)
@@ -101,6 +103,28 @@ def check_apt_fails():
         assert found[:2] == (0, ["apt failed: continuing without nice", "goes on"]), found
         status, lines, errors = install(NEEDED, apt_fails=call)
         assert status == 2 and not lines and errors[-1].startswith("dev: apt failed"), (status, lines, errors)
+
+
+def check_python_modules():
+    """A package is missing if Python lacks its module"""
+    packages = "has test python:json\nlacks test python:nothing_of_this_name\n"
+    assert install(packages)[2][-1].endswith(" -y lacks"), install(packages)
+
+
+def check_environments():
+    """Everything that calls `python3 -m venv` installs python3-venv, which Debian leaves out of Python, before"""
+    rows = [line.split() for line in (ROOT / "dev.d/packages.txt").read_text(encoding="utf-8").splitlines()]
+    groups = [row[1].split(",") for row in rows if row[:1] == ["python3-venv"] and row[2] == "python:ensurepip"]
+    assert len(groups) == 1, groups
+    # perf/peers/wheels.py is called by prepare_peers.
+    places = {"prepare_peers": "dev", "verb_wheel": "dev.d/wheel.sh", "find_meson": "dev.d/setup.sh"}
+    for function, path in places.items():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        body = text[text.index(f"\n{function}() {{"):].partition("\n}\n")[0]
+        before = re.split(r"python3 -m venv|wheels\.py", body)
+        assert len(before) > 1, f"{function} makes no environment any more"
+        installed = re.findall(r"^ *install_(?:groups|packages) (.*)", before[0], re.MULTILINE)
+        assert set(" ".join(installed).split()) & set(groups[0]), (function, installed, groups)
 
 
 if __name__ == "__main__":
