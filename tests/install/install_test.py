@@ -83,25 +83,39 @@ def check_c_static(tree):
         tap.command(program, env=without_shared, timeout=60)
 
 
-def check_cmake(tree):
-    """A CMake project, shared and static"""
+def configure_cmake(tree, folder, wanted="0.1", languages="C;CXX"):
+    """Configures user/ with CMake."""
     if shutil.which("cmake") is None:
         raise tap.Skip("no cmake")
+    options = [f"-DCMAKE_PREFIX_PATH={tree.prefix}", f"-DWANTED={wanted}", f"-DLANGUAGES={languages}"]
+    return subprocess.run(["cmake", "-S", str(USER), "-B", folder, *options], capture_output=True, text=True,
+                          check=False)
+
+
+def build_cmake(tree, languages):
     with tempfile.TemporaryDirectory() as folder:
-        tap.command("cmake", "-S", USER, "-B", folder, f"-DCMAKE_PREFIX_PATH={tree.prefix}", "-DWANTED=0.1")
+        done = configure_cmake(tree, folder, languages=languages)
+        assert done.returncode == 0, done.stdout + done.stderr
         tap.command("cmake", "--build", folder)
         for program in ("shared", "static"):
             tap.command(pathlib.Path(folder) / program, env=tree.environment, timeout=60)
 
 
+def check_cmake(tree):
+    """A CMake project, shared and static"""
+    build_cmake(tree, "C;CXX")
+
+
+def check_cmake_c(tree):
+    """A CMake project of C alone, shared and static"""
+    build_cmake(tree, "C")
+
+
 def check_cmake_version(tree):
     """CMake refuses a version that is not compatible"""
-    if shutil.which("cmake") is None:
-        raise tap.Skip("no cmake")
     for wanted in ("0.2", "1.0", "9"):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(["cmake", "-S", str(USER), "-B", folder, f"-DWANTED={wanted}",
-                                   f"-DCMAKE_PREFIX_PATH={tree.prefix}"], capture_output=True, text=True, check=False)
+            done = configure_cmake(tree, folder, wanted)
             assert done.returncode != 0 and "version" in done.stderr, f"{wanted} was accepted"
 
 
