@@ -2,8 +2,8 @@
 """Adds up test cases over build folders and prints the closing line `N passed, N failed[, N skipped]`.
 
 A Meson test counts as its GoogleTest cases (test-results/NAME.xml), else as its TAP lines, else as one case. A test
-that failed without a failed case (a crash, a hang, no start) counts as one failure. Status 0 only if some case ran and
-none failed.
+that failed without a failed case (a crash, a hang, no start) counts as one failure, and so does a test whose report has
+no case (a filter that selects none). Status 0 only if some case ran and none failed.
 """
 
 import json
@@ -70,7 +70,7 @@ def count_test(entry, results):
     count = count_xml(results / f"{name}.xml") or count_tap(entry.get("stdout") or "")
     if count is None:
         return Count(passed=int(good), failed=int(not good))
-    if not good and count.failed == 0:
+    if count == Count() or (not good and count.failed == 0):
         count.failed = 1
     return count
 

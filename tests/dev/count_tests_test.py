@@ -66,6 +66,13 @@ def check_nothing_fails():
     assert count({"a": ("SKIP", "", None)}) == (1, "0 passed, 0 failed, 1 skipped")
 
 
+def check_no_case_fails():
+    """A test that GoogleTest calls good although no case ran, because its filter selects none, fails the run"""
+    disabled = '<testcase name="d" status="notrun" result="suppressed"/>'
+    for empty in (report(), report(disabled), "<testsuites/>"):
+        assert count({"a": ("OK", "", empty), "b": ("OK", "", report(PASSED))}) == (1, "1 passed, 1 failed"), empty
+
+
 def check_no_log_fails():
     """A folder in which no test ran fails the run"""
     with tempfile.TemporaryDirectory() as root:
