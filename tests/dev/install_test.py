@@ -15,6 +15,7 @@ ROOT = pathlib.Path(sys.argv[1]).resolve()
 SCRIPT = """
 source "$1/dev" help >/dev/null
 install_packages() { :; }
+fetch_cuda_tools() { :; }
 build_release() { printf 'option %s\\n' "$@"; }
 MESON=(echo meson)
 verb_install "${@:2}"
