@@ -7,6 +7,7 @@ Usage: install_test.py SOURCE_ROOT. Method: calls the verb with stand-ins for in
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
@@ -22,8 +23,9 @@ verb_install "${@:2}"
 """
 
 
-def install(*words):
-    return subprocess.run(["bash", "-c", SCRIPT, "dev", ROOT, *words], capture_output=True, text=True, check=False)
+def install(*words, folder="/"):
+    return subprocess.run(["bash", "-c", SCRIPT, "dev", ROOT, *words], capture_output=True, text=True, check=False,
+                          cwd=folder)
 
 
 def check_folders():
@@ -34,6 +36,18 @@ def check_folders():
     assert "meson install" in done.stdout, done.stdout
     page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
     assert "./dev install $HOME/tutti\nexport PKG_CONFIG_PATH=$HOME/tutti/lib/pkgconfig\n" in page
+
+
+def check_relative_folder():
+    """A relative folder is one of the caller, not of the source tree, and the whole path is printed"""
+    with tempfile.TemporaryDirectory() as root:
+        caller = pathlib.Path(root).resolve() / "caller"
+        caller.mkdir()
+        for words, wanted in (("tutti", caller / "tutti"), ("../there", caller.parent / "there"), (".", caller)):
+            done = install(words, folder=caller)
+            assert done.returncode == 0, done.stderr
+            assert f"option --prefix={wanted}\n" in done.stdout, done.stdout
+            assert f"== installing into {wanted} (" in done.stdout, done.stdout
 
 
 def check_no_folder():
