@@ -94,9 +94,8 @@ void Peers::tell_peers(Code code, std::string_view text) const {
 }
 
 Status Peers::settle_alert(const Status& why) const {
-  await_alert();
-  if (!has_error()) {
-    own_->alert.state.store(Alert::kQuiet, std::memory_order_release);
+  for (await_alert(); !has_error(); await_alert()) {
+    withdraw_claim(own_->alert, own_->alert.state.load());
     raise_alert(own_->alert, why.code(), rank_, why.text());
   }
   return error();
@@ -108,8 +107,10 @@ void Peers::await_alert() const {
 }
 
 bool Peers::lose(uint32_t rank, StatusPage::Presence presence, const Status& why) const {
+  // The rank may have ended while it wrote this rank's alert: also a rank that has left, in another thread.
+  withdraw_claim(own_->alert, Alert::claimed_by(rank));
   if (this->presence(rank) == StatusPage::kLeft) return false;
-  raise_alert(own_->alert, why.code(), rank, why.text());
+  raise_alert(own_->alert, why.code(), rank_, why.text());
   mark_lost(rank, presence);
   return true;
 }

@@ -101,7 +101,8 @@ class Peers {
   void await_alert() const;
 
   /// Rank `rank` is lost because of `why`. Raises the alert before marking the page: a rank that sees the
-  /// mark also finds the reason. False: the rank had left in good order.
+  /// mark also finds the reason. Replaces this rank's alert if the lost rank has left it half-written. False:
+  /// the rank had left in good order.
   bool lose(uint32_t rank, StatusPage::Presence presence, const Status& why) const;
   void mark_lost(uint32_t rank, StatusPage::Presence presence) const;
   /// No call of this rank will follow.

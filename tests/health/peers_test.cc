@@ -48,13 +48,44 @@ TEST(PeersTest, AnAlertIsSettledByTheFirstFailure) {
 // Goal: a peer that died while it wrote an alert keeps no rank from its own error.
 TEST(PeersTest, AnAlertWithoutItsTextIsReplaced) {
   RankPages pages(2);
-  pages.header(0).alert.state.store(Alert::kClaimed);
+  pages.header(0).alert.state.store(Alert::claimed_by(1));
   pages.of(0).raise({Code::kMismatch, "own"});
   EXPECT_FALSE(pages.of(0).has_error());
   const Status settled = pages.of(0).settle_alert({Code::kMismatch, "own"});
   EXPECT_EQ(settled.code(), Code::kMismatch);
   EXPECT_EQ(std::string(settled.text()), "own");
   EXPECT_TRUE(pages.of(0).has_error());
+}
+
+// A rank that was killed while it wrote an alert left the other rank without an error: the loss raised none,
+// and calls of this rank waited until their deadline.
+TEST(PeersTest, ALossReplacesTheAlertThatTheLostRankWasWriting) {
+  RankPages pages(3);
+  pages.header(0).alert.state.store(Alert::claimed_by(1));
+  EXPECT_TRUE(pages.of(0).lose(1, StatusPage::kDied, ended_status(1)));
+  EXPECT_TRUE(pages.of(0).has_error());
+  EXPECT_EQ(pages.of(0).error().text(), ended_status(1).text());
+}
+
+// The same for a process that exits while another of its threads writes an alert: the exit shows that its
+// ranks have left.
+TEST(PeersTest, ARankThatHasLeftLeavesNoAlertHalfWritten) {
+  RankPages pages(3);
+  pages.header(0).alert.state.store(Alert::claimed_by(1));
+  pages.status(1).has_left.store(StatusPage::kLeft);
+  EXPECT_FALSE(pages.of(0).lose(1, StatusPage::kDied, ended_status(1)));
+  EXPECT_FALSE(pages.of(0).has_error()) << "the rank had left";
+  pages.of(0).raise({Code::kTimeout, "rank 0 has waited"});
+  EXPECT_EQ(pages.of(0).error().code(), Code::kTimeout);
+}
+
+// Goal: the loss of one rank does not disturb the alert that another, live rank is writing.
+TEST(PeersTest, ALossLeavesTheAlertOfALiveWriterAlone) {
+  RankPages pages(3);
+  pages.header(0).alert.state.store(Alert::claimed_by(2));
+  EXPECT_TRUE(pages.of(0).lose(1, StatusPage::kDied, ended_status(1)));
+  EXPECT_EQ(pages.header(0).alert.state.load(), Alert::claimed_by(2));
+  EXPECT_EQ(pages.of(0).presence(1), StatusPage::kDied);
 }
 
 // Goal: a lost rank is marked once, with an error for the ranks that found the loss; the mark of the first

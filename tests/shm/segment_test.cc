@@ -68,6 +68,22 @@ TEST(AlertTest, TheFirstFailureWins) {
   EXPECT_EQ(alert_status(alert).text(), "first");
 }
 
+// Goal: a claim is withdrawn only while its writer has not completed the alert.
+// A rank that took a slow writer for dead could erase the writer's alert, raised in between.
+TEST(AlertTest, OnlyAnAlertThatIsNotCompleteIsWithdrawn) {
+  Alert alert{};
+  alert.state.store(Alert::claimed_by(3));
+  withdraw_claim(alert, Alert::claimed_by(4));
+  EXPECT_EQ(alert.state.load(), Alert::claimed_by(3)) << "another rank's";
+  const uint32_t seen = alert.state.load();
+  withdraw_claim(alert, seen);
+  EXPECT_EQ(alert.state.load(), Alert::kQuiet);
+  raise_alert(alert, Code::kTimeout, 3, "first");
+  withdraw_claim(alert, seen);
+  withdraw_claim(alert, alert.state.load());
+  EXPECT_EQ(alert_status(alert).text(), "first");
+}
+
 TEST(AlertTest, LongTextsAreCut) {
   Alert alert{};
   raise_alert(alert, Code::kTimeout, 0, std::string(5000, 'x'));

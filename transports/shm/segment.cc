@@ -26,13 +26,19 @@ void StatusPage::show_only_call(uint64_t number, uint64_t call, uint64_t count, 
 
 void raise_alert(Alert& alert, Code code, uint32_t from, std::string_view text) {
   uint32_t quiet = Alert::kQuiet;
-  if (!alert.state.compare_exchange_strong(quiet, Alert::kClaimed)) return;
+  uint32_t claim = Alert::claimed_by(from);
+  if (!alert.state.compare_exchange_strong(quiet, claim)) return;
   alert.code.store(static_cast<int32_t>(code), std::memory_order_relaxed);
   alert.from.store(from, std::memory_order_relaxed);
   const size_t length = std::min(text.size(), sizeof(alert.text) - 1);
   std::memcpy(alert.text, text.data(), length);
   alert.text[length] = '\0';
-  alert.state.store(Alert::kRaised, std::memory_order_release);
+  // Fails if this writer was stopped for so long that the rank has withdrawn the claim.
+  alert.state.compare_exchange_strong(claim, Alert::kRaised);
+}
+
+void withdraw_claim(Alert& alert, uint32_t claim) {
+  if (claim != Alert::kRaised) alert.state.compare_exchange_strong(claim, Alert::kQuiet);
 }
 
 Status alert_status(const Alert& alert) {

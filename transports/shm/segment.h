@@ -75,10 +75,13 @@ struct alignas(kLineBytes) StatusPage {
 /// Raised once, by any rank. Never lowered.
 struct alignas(kLineBytes) Alert {
   enum State : uint32_t { kQuiet = 0, kClaimed = 1, kRaised = 2 };
-  std::atomic<uint32_t> state;
-  std::atomic<int32_t> code;  ///< Code
+  /// While rank `rank` writes the alert. The number tells the others whether the writer still lives.
+  static constexpr uint32_t claimed_by(uint32_t rank) { return kClaimed | (rank + 1) << 2; }
+
+  std::atomic<uint32_t> state;  ///< kQuiet, claimed_by(from) or kRaised
+  std::atomic<int32_t> code;    ///< Code
   std::atomic<uint32_t> from;
-  char text[460];  ///< written between kClaimed and kRaised
+  char text[460];  ///< written between claimed_by and kRaised
 };
 
 /// The ranks of the next communicator and its unique id, from the deciding rank. A later decision replaces an
@@ -172,8 +175,13 @@ struct PeerSegment {
   int pull_pid = 0;               ///< the peer's process; 0: this rank cannot pull from it
 };
 
-/// The first alert wins.
+/// The first alert wins. `from`: the rank that found the failure. Its process writes the alerts of other
+/// processes.
 void raise_alert(Alert& alert, Code code, uint32_t from, std::string_view text);
+
+/// Undoes `claim`, a state whose writer does not complete the alert, so that another alert can be raised.
+/// Does nothing if the writer has completed the alert after all.
+void withdraw_claim(Alert& alert, uint32_t claim);
 
 /// Ok, or the raised error.
 Status alert_status(const Alert& alert);
