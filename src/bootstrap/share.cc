@@ -226,7 +226,12 @@ Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, 
   TUTTI_TRY(client.status());
   const auto all = client->all_gather(id, true);
   TUTTI_TRY(all.status());
-  std::copy((*all)[0].begin(), (*all)[0].end(), id.begin());
+  const auto& given = (*all)[0];
+  if (given.size() != id.size()) {
+    return {Code::kMismatch,
+            format("rank 0 sent %zu bytes to %s; a unique id has %zu", given.size(), url.c_str(), id.size())};
+  }
+  std::copy(given.begin(), given.end(), id.begin());
   return Status::ok();
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "core/tcp_socket.h"
+#include "core/thread.h"
 
 namespace tutti {
 namespace {
@@ -25,6 +26,22 @@ constexpr uint64_t kFirstRetryNs = 10'000'000;
 constexpr uint64_t kLongestRetryNs = 1'000'000'000;
 // A flooded listener may drop a rank. A wrong key stays wrong.
 constexpr int kKeyRefusalsMax = 3;
+
+/// Whether the kernel has joined a socket to itself. It does if nobody listens at a port of this machine and
+/// it picks the same port for the connecting end.
+bool is_joined_to_itself(int fd) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_length = sizeof(own), peer_length = sizeof(peer);
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
+         own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
+}
+
+/// The next close() frees the port at once.
+void close_by_reset(int fd) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
 
 }  // namespace
 
@@ -61,6 +78,12 @@ void Connector::begin_round() {
   last_ = Status::ok();
   transient_ = false;
   next_ = 0;
+  if (options_.endpoints.empty() && options_.name.host.empty()) {
+    return finish(
+        Status(Code::kPeerLost, format("%s has only link-local addresses, and no interface of this host "
+                                       "has one; see TUTTI_SOCKET_IFNAME there",
+                                       options_.who.c_str())));
+  }
   if (options_.endpoints.empty()) return begin_resolving();
   targets_ = options_.endpoints;
   try_next();
@@ -74,12 +97,16 @@ void Connector::begin_resolving() {
   if (!watched) return finish(watched);
   resolution_ = resolution;
   // Detached: the name service has no deadline. The thread touches only what it owns.
-  std::thread([resolution, resolve = options_.resolve, name = options_.name] {
-    resolution->result = resolve(name);
-    const uint64_t one = 1;
-    // Cannot fail: the counter of a new descriptor has room.
-    (void)!write(resolution->done.get(), &one, sizeof(one));
-  }).detach();
+  std::thread thread;
+  const Status started = start_thread(thread, "the look-up of a name",
+                                      [resolution, resolve = options_.resolve, name = options_.name] {
+                                        resolution->result = resolve(name);
+                                        const uint64_t one = 1;
+                                        // Cannot fail: the counter of a new descriptor has room.
+                                        (void)!write(resolution->done.get(), &one, sizeof(one));
+                                      });
+  if (!started) return finish(started);
+  thread.detach();
 }
 
 void Connector::end_resolving() {
@@ -143,6 +170,10 @@ Status Connector::advance(Attempt& attempt, uint32_t events) {
     int error = 0;
     socklen_t length = sizeof(error);
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error == 0 && is_joined_to_itself(fd)) {
+      close_by_reset(fd);  // else the listener would find its port taken
+      error = ECONNREFUSED;
+    }
     if (error != 0) {
       // Perhaps nobody listens there yet. The caller knows (`patient`).
       transient_ = transient_ || options_.patient;

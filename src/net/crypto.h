@@ -25,7 +25,7 @@ struct Credentials {
 };
 
 Mac authenticate(const Key& key, std::span<const std::byte> message);
-/// The credentials differ for each `purpose` (such as a host:port).
+/// The credentials differ for each `purpose` (such as a port).
 Credentials credentials_from_text(std::string_view secret, std::string_view purpose);
 /// Takes constant time. False if the sizes differ.
 bool equal_secrets(std::span<const std::byte> a, std::span<const std::byte> b);

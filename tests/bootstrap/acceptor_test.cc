@@ -4,11 +4,18 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <atomic>
+#include <cstring>
+#include <fstream>
+#include <functional>
 #include <optional>
+#include <thread>
 
 #include "net/connector.h"
 #include "tests/bootstrap/loop_support.h"
@@ -340,6 +347,54 @@ TEST(ConnectorTest, APatientConnectorWaitsForTheListener) {
   const auto socket = door.connect(dial);
   EXPECT_EQ(socket.status().code(), Code::kTimeout) << "tried until the deadline";
   EXPECT_NE(socket.status().text().find("Connection refused"), std::string_view::npos);
+}
+
+/// Runs `body` in a thread with a loopback interface of its own, where the kernel takes the ports `first` and
+/// `first` + 1 for connecting ends. False: this needs more rights.
+bool run_in_own_network(int first, const std::function<void()>& body) {
+  bool is_allowed = false;
+  std::thread([&] {
+    if (unshare(CLONE_NEWNET) != 0) return;
+    ifreq lo{};
+    std::strcpy(lo.ifr_name, "lo");
+    lo.ifr_flags = IFF_UP;
+    const FileDescriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    std::ofstream range("/proc/sys/net/ipv4/ip_local_port_range");
+    range << first << ' ' << first + 1 << std::endl;
+    is_allowed = ioctl(socket.get(), SIOCSIFFLAGS, &lo) == 0 && range.good();
+    if (is_allowed) body();
+  }).join();
+  return is_allowed;
+}
+
+// The kernel may join a socket to itself where nobody listens yet. The connector then waited for a greeting,
+// and rank 0 found its port taken.
+TEST(ConnectorTest, APatientConnectorLeavesThePortToTheListener) {
+  constexpr int kPort = 40'000;
+  const bool is_allowed = run_in_own_network(kPort, [] {
+    ManualLoop loop;
+    ConnectorOptions dial;
+    dial.endpoints = {loopback(kPort)};
+    dial.claim = kClaim;
+    dial.deadline_ns = loop.now() + 60 * kSecondNs;
+    dial.patient = true;
+    const auto connector = Connector::start(*loop, std::move(dial), [](const Result<FileDescriptor>&) {});
+    for (int turn = 0; turn < 20; ++turn) loop.advance_ms(100);
+    const auto listener = listen_at({.interfaces = "=lo", .port_first = kPort, .port_last = kPort});
+    EXPECT_TRUE(listener.is_ok()) << listener.status().text();
+  });
+  if (!is_allowed) GTEST_SKIP() << "no network of its own for this user";
+}
+
+// It asked the name service for an empty name, again and again until the deadline.
+TEST(ConnectorTest, APeerWithoutAnAddressIsSaidToHaveNone) {
+  Door door;
+  ConnectorOptions dial = door.dial();
+  dial.endpoints.clear();
+  const auto socket = door.connect(dial);
+  EXPECT_EQ(socket.status().code(), Code::kPeerLost);
+  EXPECT_NE(socket.status().text().find("rank 4 has only link-local addresses"), std::string_view::npos)
+      << socket.status().text();
 }
 
 // Goal: a name that is not known yet (a pod that starts) is asked for again.

@@ -18,10 +18,12 @@
 #include <set>
 #include <thread>
 
+#include "bootstrap/client.h"
 #include "bootstrap/pmi.h"
 #include "core/clock.h"
 #include "core/file_descriptor.h"
 #include "tests/bootstrap/loop_support.h"
+#include "tests/support/free_port.h"
 
 namespace tutti::test {
 namespace {
@@ -370,6 +372,31 @@ TEST(ShareByLauncherTest, AShortKeyIsNotToldAsMissing) {
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.text().find("the key of TUTTI_KEY has 7 characters"), std::string_view::npos)
       << status.text();
+}
+
+// It was copied over the caller's 128 bytes, however long it was.
+TEST(ShareByUrlTest, AnIdOfAnotherLengthIsRefused) {
+  Config config;
+  config.key = "a secret of some length";
+  config.socket_ifname = "=lo";
+  const std::string url = "tutti://127.0.0.1:" + std::to_string(free_port());
+  std::thread rank_0([&] {
+    auto point = bootstrap_address_of_url(url, config.key, true);
+    ASSERT_TRUE(point.is_ok()) << point.status().text();
+    BootstrapClientOptions options;
+    options.rank_count = 2;
+    options.deadline_ns = soon();
+    options.listen.interfaces = "=lo";
+    auto client = BootstrapClient::join(std::move(*point), options);
+    ASSERT_TRUE(client.is_ok()) << client.status().text();
+    EXPECT_TRUE(client->all_gather(std::vector<std::byte>(4096), true).is_ok());
+  });
+  std::array<Id, 2> ids = {};
+  const Status status = share_by_url(url, 1, 2, config, ids[0], soon());
+  rank_0.join();
+  EXPECT_EQ(status.code(), Code::kMismatch) << status.text();
+  EXPECT_NE(status.text().find("sent 4096 bytes"), std::string_view::npos) << status.text();
+  EXPECT_EQ(ids, (std::array<Id, 2>{}));
 }
 
 TEST(ShareByLauncherTest, WithoutAWayTheUserIsToldWhatToSet) {
