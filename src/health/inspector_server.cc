@@ -58,6 +58,7 @@ Result<std::unique_ptr<InspectorServer>> InspectorServer::open(ControlThread& co
 }
 
 InspectorServer::~InspectorServer() {
+  if (loop_ == nullptr) return;  // open() has failed
   const auto hold = control_.hold();
   control_.forget(loop_->descriptor());
   keep_in_child(listener_fd_);

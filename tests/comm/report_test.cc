@@ -178,6 +178,19 @@ TEST(InspectTest, VisitorsWhoDoNotReadAreBounded) {
   EXPECT_EQ(*report, long_report);
 }
 
+// More processes than ports: the next one ended with a segmentation fault.
+TEST(InspectTest, NoFreePortIsAnError) {
+  auto control = ControlThread::start();
+  ASSERT_TRUE(control.is_ok());
+  const auto taken = listen_at({.interfaces = "=lo"});
+  ASSERT_TRUE(taken.is_ok());
+  const uint16_t port = taken->endpoints[0].port;
+  const auto door =
+      InspectorServer::open(**control, {.interfaces = "=lo", .port_first = port, .port_last = port},
+                            credentials_from_text("key", "tutti-inspect"), [] { return ""; });
+  EXPECT_EQ(door.status().code(), Code::kSystemError) << door.status().text();
+}
+
 TEST(InspectTest, AProcessWithoutCommunicatorsIsSaidToBeOne) {
   const auto report = inspect(1, deadline_after_ms(1000));
   ASSERT_FALSE(report.is_ok());
