@@ -27,6 +27,10 @@ Result<std::unique_ptr<const Verbs>> Verbs::find() {
 #undef TUTTI_VERBS_LOOK_FOR
   if (missing != nullptr)
     return Status(Code::kUnsupported, format("libibverbs.so.1 lacks %s; update rdma-core", missing));
+  // Before Linux 5.12 the first store behind a fork, also of a program that only executes another one, moves
+  // a page away from under the device. Where the kernel copies such pages for the child, this does nothing.
+  // It fails if the program has registered memory before, and then the program has chosen.
+  if (verbs->fork_init != nullptr) (void)verbs->fork_init();
   return std::unique_ptr<const Verbs>(std::move(verbs));
 }
 

@@ -42,6 +42,7 @@ namespace tutti::rdma {
   F(ack_async_event, ibv_ack_async_event)
 
 #define TUTTI_VERBS_NEWER_FUNCTIONS(F)              \
+  F(fork_init, ibv_fork_init)                       \
   F(query_gid_ex, _ibv_query_gid_ex)                \
   F(reg_dmabuf_mr, ibv_reg_dmabuf_mr)
 // clang-format on

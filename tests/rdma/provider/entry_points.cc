@@ -103,6 +103,13 @@ using tutti::test::fake_verbs::Queue;
 #pragma GCC visibility push(default)
 extern "C" {
 
+int ibv_fork_init(void) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.is_ready_for_forks = true;
+  return 0;
+}
+
 ibv_device** ibv_get_device_list(int* count) {
   Machine& machine = Machine::instance();
   auto** list = new ibv_device*[Machine::kDevices + 1];
@@ -123,6 +130,7 @@ const char* ibv_get_device_name(ibv_device* device) {
 ibv_context* ibv_open_device(ibv_device* device) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
+  if (!machine.is_ready_for_forks) machine.misuse("a device was opened before ibv_fork_init");
   auto* context = new Context();
   context->device = device;
   context->device_number = static_cast<uint32_t>(device - machine.devices);

@@ -70,6 +70,7 @@ class Machine {
   uint64_t good_requests_left = UINT64_MAX;
   ibv_wc_status failure = IBV_WC_GENERAL_ERR;
   bool is_held = false;
+  bool is_ready_for_forks = false;  ///< ibv_fork_init came before all else, as it must
   struct Fault {
     uint64_t one_in = 0;
     ibv_wc_status status = IBV_WC_SUCCESS;
