@@ -175,6 +175,15 @@ TEST(UcxConnectionTest, AFailedEndpointAfterTheEndIsAnEnd) {
   }
 }
 
+// Both sides waited until the deadline of set-up: the peer for what this endpoint had lost.
+TEST(UcxConnectionTest, AnEndpointThatFailsBeforeThePeerIsReadyEndsTheSetUp) {
+  LoneConnection under_test(false);
+  under_test.ucp.fail_endpoint(UCS_ERR_ENDPOINT_TIMEOUT);
+  const Status status = under_test->greet();
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_TRUE(has_text(under_test, status, "rank 7")) << status.text();
+}
+
 TEST(UcxConnectionTest, AClosedSocketWithoutAnEndIsALostPeer) {
   LoneConnection under_test;
   under_test.peer = FileDescriptor();

@@ -29,7 +29,8 @@ class LoneConnection {
     PostedReceive offer = {};
   };
 
-  LoneConnection() : rings(kChannels) {
+  /// `is_usable`: the peer has said that it can use the connection.
+  explicit LoneConnection(bool is_usable = true) : rings(kChannels) {
     std::vector<ChannelRings> channels;
     for (Rings& ring : rings) {
       channels.push_back(
@@ -48,6 +49,7 @@ class LoneConnection {
     must(connection_->greet().is_ok());
     message({.kind = ucx::MessageHead::Kind::kReady}, {}, {});
     must(connection_->greet().is_ok());
+    if (!is_usable) return;
     note({.kind = ucx::Note::Kind::kUsable});
     must(connection_->greet().is_ok() && connection_->is_usable());
     std::array<std::byte, ucx::kNoteBytes> usable{};

@@ -119,8 +119,7 @@ Status UcxConnection::greet() {
     post(MessageHead::Kind::kReady, std::nullopt);
   }
   if (phase_ == Phase::kProving) {
-    if (!fault_.empty())
-      return {Code::kPeerLost, who() + " is lost: " + fault_ + ". TUTTI_TRANSPORT=tcp avoids UCX"};
+    if (!fault_.empty()) return failed_in_set_up();
     if (!has_passed_ || sends_ > 0) return check_socket();
     // UCX queues long messages until its lanes are connected, which takes the peer's progress.
     if (!post(MessageHead::Kind::kProbe, std::nullopt)) return Status::ok();
@@ -131,9 +130,15 @@ Status UcxConnection::greet() {
     auto note = read_note();
     TUTTI_TRY(note.status());
     if (*note) phase_ = Phase::kUsable;
+    // The peer may still wait for what the endpoint has lost.
+    if (!*note && !fault_.empty()) return failed_in_set_up();
     if (socket_has_ended_) return closed_in_set_up(options_.peer);
   }
   return Status::ok();
+}
+
+Status UcxConnection::failed_in_set_up() const {
+  return {Code::kPeerLost, who() + " is lost: " + fault_ + ". TUTTI_TRANSPORT=tcp avoids UCX"};
 }
 
 /// Whether the peer has left during set-up.

@@ -107,6 +107,7 @@ class UcxConnection final : public Connection {
   Status open_endpoint(std::span<const std::byte> address);
   Status say_hello();
   Status receive_hello();
+  Status failed_in_set_up() const;
   Status check_socket();
 
   bool send();
