@@ -142,7 +142,7 @@ class CudaDevices final : public Devices {
   static bool can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations);
   static Status queue_parts(std::span<const DeviceOperation> operations);
 
-  std::mutex together_;  ///< held by a thread that holds the locks of several ranks
+  std::mutex together_;  ///< held by a thread while it takes the locks of several ranks
   std::mutex mutex_;     ///< guards the fields below
   std::map<int, OpenDevice> open_;
   std::vector<std::unique_ptr<DeviceRank>> kept_;
@@ -231,6 +231,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   void close_registration(uint32_t number) override;
   DeviceSnapshot look() override;
   Status relaunch() override;
+  void give_up() override;
   void abort() override;
 
   // One operation, step by step, for CudaDevices::launch:
@@ -306,6 +307,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   bool is_running(uint64_t ended);
   Result<bool> has_ended() const;
   Status free_retired();
+  void release_stream();
   const cuda::Driver& driver() const { return context_.driver(); }
 
   CudaDevices& devices_;
@@ -356,8 +358,10 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint64_t issued_ = 0;        ///< operations outside captures
   cuda::Event capture_event_;  ///< last operation of the last capture
   bool captured_any_ = false;
-  uint64_t given_up_ = 0;         ///< operations whose relaunch failed
+  uint64_t given_up_ = 0;         ///< operations whose relaunch failed, or never began
+  uint64_t given_up_left_ = 0;    ///< Signals::left of the last one that never began
   uint64_t relaunched_left_ = 0;  ///< Signals::left at the last relaunch
+  uint64_t relaunched_ns_ = 0;    ///< when it was
   uint64_t seen_moved_ = 0;
   uint64_t seen_ended_ = 0;
   uint64_t seen_left_ = 0;

@@ -12,6 +12,8 @@ namespace {
 
 // How long a failed call waits for its launches to leave. They check the abort word every few polls.
 constexpr uint64_t kLeavingPatienceMs = 10'000;
+// After a failure a launch leaves at once. One that was queued so long ago does not run.
+constexpr uint64_t kGiveUpNs = 1'000'000'000;
 // How long the relaunch thread may take to find why a launch failed.
 constexpr uint64_t kDiagnosisPatienceMs = 5000;
 // How long a rank with a mismatched message may take to publish its call. It does once its launch has left,
@@ -375,7 +377,9 @@ RelaunchThread::NextCheck DeviceExecutor::check_launches() {
     if (!diagnosis) static_cast<void>(fail(diagnosis));
   }
   if (peers.has_error()) rank().abort();
-  if (is_blocked && !snapshot_.goes_on) {
+  // What it stands behind may wait for this very operation.
+  if (peers.has_error() && snapshot_.queued_ns > kGiveUpNs) rank().give_up();
+  if (is_blocked && !snapshot_.goes_on && snapshot_.queued_ns == 0) {
     if (const Status launched = rank().relaunch(); !launched && !peers.has_error()) peers.raise(launched);
   }
   if (snapshot_.is_running || is_blocked) return RelaunchThread::NextCheck::kSoon;

@@ -26,6 +26,9 @@ constexpr uint64_t kYieldingPolls = 100;
 // waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
 
+// A relaunch leaves again within a few milliseconds. After so long it must be behind other work in its queue.
+constexpr uint64_t kQueuedNs = 20'000'000;
+
 // A report is whole within a microsecond. So many tries, half a second, are for a device that has died.
 constexpr uint32_t kReportTries = 1'000'000;
 
@@ -76,12 +79,14 @@ CudaRank& rank_of(const DeviceOperation& operation) {
   return static_cast<CudaRank&>(*operation.rank);
 }
 
-/// Locks the operations' ranks. `together` guards taking several locks, so their order does not matter.
+/// Locks the operations' ranks. `together` guards taking several locks, so their order does not matter. It is
+/// not kept: a launch into a full stream waits, perhaps for an operation that another thread has yet to
+/// launch.
 class RankLocks {
  public:
-  RankLocks(std::mutex& together, std::span<const DeviceOperation> operations)
-      : together_(together, std::defer_lock), operations_(operations) {
-    if (operations_.size() > 1) together_.lock();
+  RankLocks(std::mutex& together, std::span<const DeviceOperation> operations) : operations_(operations) {
+    std::unique_lock one_at_a_time(together, std::defer_lock);
+    if (operations_.size() > 1) one_at_a_time.lock();
     for (const DeviceOperation& operation : operations_) rank_of(operation).lock();
   }
   ~RankLocks() {
@@ -91,7 +96,6 @@ class RankLocks {
   RankLocks& operator=(const RankLocks&) = delete;
 
  private:
-  std::unique_lock<std::mutex> together_;
   std::span<const DeviceOperation> operations_;
 };
 
@@ -249,10 +253,12 @@ Status CudaRank::queue(SharedLaunch& shared) {
   Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   if (queued.code() == Code::kUnsupported && grid.cooperative) {
     // The process has only a share of the device, as under MPS. Parts in turn make progress too, and each has
-    // one block per lane: a rank with takes_turns_ shares no launch.
+    // one block per lane: a rank with takes_turns_ shares no launch. Alone, its launch has staying blocks
+    // that take turns, and each would leave behind its first lane.
     grid.cooperative = false;
     launch.stays = 0;
     launch.poll_limit = polls();
+    if (launch.part_count == 1) grid.blocks = launch.parts[0].block_count = pending_.program->lanes;
     queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   }
   TUTTI_TRY(queued);
@@ -363,8 +369,9 @@ DeviceSnapshot CudaRank::look() {
   look.launches = left.word >> cuda::kRingBits;
   look.sequence = report.sequence;
   look.may_be_replayed = captured_any_;
-  look.is_running = is_running(report.ended);
   const bool waits = ring == cuda::Ring::kUnfinished || ring == cuda::Ring::kGoesOn;
+  const bool is_relaunched = waits && left.word == relaunched_left_;
+  look.is_running = is_running(report.ended) || is_relaunched;
   // An operation's wait begins with its first launch, not with the end of the previous operation.
   const bool begins = ring == cuda::Ring::kNone || ring == cuda::Ring::kDone;
   if (report.moved != seen_moved_ || report.ended != seen_ended_ || begins) moved_ns_ = now_ns();
@@ -372,7 +379,9 @@ DeviceSnapshot CudaRank::look() {
   seen_ended_ = report.ended;
   if (ring == cuda::Ring::kMismatch) look.state = DeviceSnapshot::State::kFailed;
   look.goes_on = ring == cuda::Ring::kGoesOn;
-  if (waits && left.word != relaunched_left_) look.state = DeviceSnapshot::State::kBlocked;
+  const uint64_t relaunched_for_ns = is_relaunched ? now_ns() - relaunched_ns_ : 0;
+  look.queued_ns = relaunched_for_ns > kQueuedNs ? relaunched_for_ns : 0;
+  if (waits && (!is_relaunched || look.queued_ns > 0)) look.state = DeviceSnapshot::State::kBlocked;
   if (look.state == DeviceSnapshot::State::kFine) {
     // The last issued operation is the last one ended, once both counts agree: a launch may end before
     // note_launch, and a graph's operations are not issued.
@@ -398,6 +407,7 @@ Status CudaRank::relaunch() {
   const std::scoped_lock lock(mutex_);
   const Left left = Left::of(*signals_);
   relaunched_left_ = left.word;
+  relaunched_ns_ = now_ns();
   cuda::Launch launch{};
   launch.parts[0] = left.report.part;
   launch.parts[0].first_block = 0;
@@ -408,12 +418,21 @@ Status CudaRank::relaunch() {
   const Status launched =
       cuda::launch(context_, kernel(*program), {.blocks = program->lanes, .threads = program->threads},
                    relaunch_.handle(), &launch);
-  if (!launched) {
-    // No one else can release the stream that waits for the operation.
-    ++given_up_;
-    store_shared(signals_->done, 1, std::memory_order_release);
-  }
+  // No one else can release the stream that waits for the operation.
+  if (!launched) release_stream();
   return launched;
+}
+
+void CudaRank::give_up() {
+  const std::scoped_lock lock(mutex_);
+  if (given_up_left_ != relaunched_left_) release_stream();
+  given_up_left_ = relaunched_left_;
+}
+
+/// Lets the stream go on that waits for the operation. mutex_ is held.
+void CudaRank::release_stream() {
+  ++given_up_;
+  store_shared(signals_->done, 1, std::memory_order_release);
 }
 
 bool CudaRank::is_aborted() const {

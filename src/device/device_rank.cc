@@ -278,9 +278,10 @@ Result<DeviceProgramHold> CudaRank::bind_messages(const BindOptions& options, De
   return install(image, std::move(mark));
 }
 
+/// Allocates and uploads without the lock. Both may wait for the device, which may wait for a relaunch: a
+/// relaunch takes the lock, and one thread makes those of all ranks.
 Result<DeviceProgramHold> CudaRank::install(const cuda::Image& image, DeviceMark mark) {
   const BesideCaptures beside(driver());
-  const std::scoped_lock lock(mutex_);
   cuda::Image marked = image;
   marked.signature_seed = mark.signature_seed;
   marked.is_collective = mark.is_collective;
@@ -296,12 +297,16 @@ Result<DeviceProgramHold> CudaRank::install(const cuda::Image& image, DeviceMark
   auto address = memory_.take(program->bytes);
   TUTTI_TRY(address.status());
   program->address = *address;
-  program->retired = has_retired_ = true;  // until complete
-  programs_[*address] = program;
+  {
+    const std::scoped_lock lock(mutex_);
+    program->retired = has_retired_ = true;  // until complete
+    programs_[*address] = program;
+  }
   const cuda::Surroundings around{
       .sends = sends_, .receives = receives_, .state = state_, .signals = signals_, .scratch = *scratch};
   TUTTI_TRY(memory_.upload(*address, program->bytes,
                            [&](std::byte* out) { cuda::pack(marked, around, program->address, out); }));
+  const std::scoped_lock lock(mutex_);
   program->retired = false;
   return DeviceProgramHold(program.get(), {this});
 }
@@ -315,6 +320,7 @@ void CudaRank::retire(DeviceProgram* program) {
 
 /// Frees the memory of retired programs once no operation is under way.
 Status CudaRank::free_retired() {
+  const std::scoped_lock lock(mutex_);
   if (!has_retired_) return Status::ok();
   auto done = has_ended();
   TUTTI_TRY(done.status());

@@ -146,15 +146,16 @@ struct DeviceStream {
 struct DeviceSnapshot {
   enum class State : uint8_t {
     kFine,
-    kBlocked,  ///< the last launch left unfinished: relaunch, unless `goes_on`
+    kBlocked,  ///< the last launch left unfinished: relaunch, unless `goes_on` or `queued_ns`
     kFailed,   ///< a message of another call came: see `obstacle`
   };
   State state = State::kFine;
   bool goes_on = false;     ///< kBlocked: the launch stays and needs no relaunch
-  bool is_running = false;  ///< an operation outside captures is queued and has not ended
+  bool is_running = false;  ///< an operation outside captures, or a relaunch, is queued and has not ended
   uint64_t launches = 0;    ///< launches that have left, and rounds of launches that stay
   uint64_t sequence = 0;    ///< collectives that have ended
   uint64_t waited_ns = 0;   ///< kBlocked: time since a lane moved; `goes_on`: up to the end of the last round
+  uint64_t queued_ns = 0;   ///< kBlocked: time since a relaunch that has not begun; 0: there is none
   Obstacle obstacle;
   /// Of the last launch that left; null: unknown. Shared, because the rank may drop the program meanwhile.
   std::shared_ptr<const DeviceProgram> program;
@@ -243,6 +244,9 @@ class DeviceRank {
   virtual DeviceSnapshot look() = 0;
   /// After kBlocked, on the RelaunchThread only. Errors: kSystemError; then the operation has failed.
   virtual Status relaunch() = 0;
+  /// After a failure, releases the stream of the operation whose relaunch does not begin. Only the first
+  /// time.
+  virtual void give_up() = 0;
   /// Makes every launch leave soon and fail its operation. Any thread.
   virtual void abort() = 0;
 };

@@ -318,6 +318,32 @@ void expect_no_communicator(ClusterOptions options, const std::function<int(int 
             "");
 }
 
+// A relaunch may stand in a queue behind a stream that waits for it. It then had no deadline, and the stream
+// waited for ever. Method: two queues, and two streams in turn, so that one shares the relaunches' queue.
+TEST(DeviceFailureTest, ARelaunchThatCannotBeginHasADeadline) {
+  ClusterOptions options = on_device(2);
+  options.config.timeout_ms = 2000;
+  options.environment = {
+      {"CUDA_DEVICE_MAX_CONNECTIONS", "2"}, {"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}};
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          const Bench bench(rank);
+                          if (!bench) return;
+                          const auto other = cuda::Stream::create(bench.place->context());
+                          for (const CUstream stream : {bench.place->stream(), other->handle()}) {
+                            (void)tutti_all_reduce(bench.send, bench.recv, Bench::kBytes / sizeof(float),
+                                                   TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                                                   tutti_stream_cuda(stream));
+                            rank.at("waiting for a stream");
+                            rank.expect_true(bench.place->driver().stream_synchronize(stream) == CUDA_SUCCESS,
+                                             "the stream goes on");
+                          }
+                          const tutti_result_t error = Bench::async_error(rank);
+                          rank.expect_true(error == TUTTI_SUCCESS || error == TUTTI_TIMEOUT, "its error");
+                        }),
+            "");
+}
+
 TEST(DeviceFailureTest, AMissingDeviceIsRefusedOnEveryRank) {
   expect_no_communicator(on_device(3), [](int rank) { return rank == 1 ? 7 : 0; }, TUTTI_INVALID_ARGUMENT,
                          {"7"});

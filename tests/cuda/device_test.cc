@@ -448,6 +448,8 @@ void destroy_amid_capture(Rank& rank) {
     if (!rank.renew()) return;
     rank.expect_true(numbers.count_from(1), "input");
     rank.expect_ok(sum(numbers, numbers, rank.comm, TUTTI_BLOCKING), "a sum");
+    tutti_registered_memory_t* registered = nullptr;  // as long as the communicator: the peer maps it
+    rank.expect_ok(tutti_memory_register(rank.comm, numbers.get(), numbers.bytes(), &registered), "register");
     if (is_captured) {
       rank.expect_true(driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
                        "capture");

@@ -347,6 +347,42 @@ TEST(GroupTest, AFullStreamDoesNotKeepOthersFromGoingOn) {
             "");
 }
 
+// A thread that launched for several ranks kept other such threads waiting, also while the driver had no room
+// in its stream. Method: thread 0 fills its streams, because the ranks of thread 1 do not begin before it
+// stands still.
+TEST(GroupTest, AFullStreamOfAGroupDoesNotKeepOtherGroupsFromGoingOn) {
+  ClusterOptions options = of_one_thread(1);
+  options.environment.emplace_back("FAKE_CUDA_QUEUE", "6");
+  EXPECT_EQ(run_family(options, kCount,
+                       [](Rank& rank, Family& family) {
+                         constexpr int kTurns = 20;
+                         std::atomic<int> begun = 0;
+                         const auto sum_half = [&](size_t first) {
+                           for (int turn = 0; turn < kTurns; ++turn) {
+                             if (first == 0) ++begun;
+                             rank.expect_ok(tutti_group_start(), "a group");
+                             for (const size_t i : {first, first + 1}) {
+                               rank.expect_ok(
+                                   sum(family.numbers(i), family.numbers(i), family.comm(i), family.own(i)),
+                                   "recorded");
+                             }
+                             rank.expect_ok(tutti_group_end(), "its end");
+                           }
+                         };
+                         std::thread other([&] { sum_half(0); });
+                         // It stands still, or goes on without this thread: then nothing is tested.
+                         for (int looks = 0, seen = 0; looks < 20'000 || seen == 0; ++looks) {
+                           if (begun != seen) looks = 0;
+                           seen = begun;
+                           std::this_thread::yield();
+                         }
+                         sum_half(2);
+                         other.join();
+                         family.expect_sums(kTurns);
+                       }),
+            "");
+}
+
 /// Each of the driver's functions that a launch needs fails at its first calls. Opening the device makes two
 /// launches.
 TEST(GroupTest, WhatTheDriverRefusesIsAnErrorAndNothingHangs) {

@@ -274,6 +274,39 @@ TEST(ProcessesTest, LaunchesLeaveWhereTheyMay) {
   }
 }
 
+// The driver may refuse a launch that stays, under MPS. A launch of one rank then had fewer blocks than
+// lanes, and nobody ran the other lanes.
+TEST(ProcessesTest, ARefusedLaunchOfOneRankRunsAllItsLanes) {
+  ClusterOptions options{.layout = {1, 1}, .create = false};
+  options.environment = {{"FAKE_CUDA_MPS", "1"},
+                         {"FAKE_CUDA_COOPERATIVE", "0"},
+                         {"FAKE_CUDA_SMS", "4"},
+                         {"FAKE_CUDA_BLOCKS", "1"}};
+  EXPECT_EQ(
+      test::run_cluster(
+          options,
+          [](Rank& rank) {
+            tutti_config_t config = rank.config();
+            config.device = TUTTI_CUDA_DEVICE(0);
+            Buffers buffers;
+            if (!buffers.open(rank, 0, 700 * sizeof(float)) || !rank.renew(config)) return;
+            const CurrentContext current(*buffers.context);
+            const auto stream = Stream::create(*buffers.context);
+            const tutti_stream_t there = tutti_stream_cuda(stream->handle());
+            const int peer = 1 - rank.rank();
+            buffers.write(std::vector<float>(700, value_of(rank.rank(), 1)));
+            rank.expect_ok(tutti_group_start(), "a group");
+            rank.expect_ok(
+                tutti_send(buffers.input.as<void>(), 700, TUTTI_FLOAT32, peer, 0, rank.comm, there), "send");
+            rank.expect_ok(
+                tutti_recv(buffers.output.as<void>(), 700, TUTTI_FLOAT32, peer, 0, rank.comm, there), "recv");
+            rank.expect_ok(tutti_group_end(), "its end");
+            rank.expect_true(stream->synchronize().is_ok(), "the stream");
+            rank.expect_true(buffers.read(700)[699] == value_of(peer, 1), "the numbers");
+          }),
+      "");
+}
+
 // Goal: where ranks of one process would surely hold up each other, they are told, and calls that need no
 // stream work. Method: two ranks of a process on a device with one queue.
 TEST(ProcessesTest, RanksOfAProcessWithOneQueuePassThroughHostMemory) {

@@ -140,6 +140,7 @@ class FakeRank final : public DeviceRank {
     ++notes_.relaunched;
     return Status::ok();
   }
+  void give_up() override {}
   void abort() override { ++notes_.aborted; }
 
  private:

@@ -8,6 +8,7 @@
 namespace tutti {
 namespace {
 
+using cuda::BesideCaptures;
 using cuda::Context;
 using cuda::CurrentContext;
 using cuda::Driver;
@@ -216,6 +217,7 @@ PeerDeviceMemory& PeerDeviceMemory::operator=(PeerDeviceMemory&& other) noexcept
 
 void PeerDeviceMemory::reset() {
   if (opened_ != 0) {
+    const BesideCaptures beside(context_->driver());
     const CurrentContext current(*context_);
     (void)context_->driver().ipc_close_mem_handle(opened_);
   }
