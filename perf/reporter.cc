@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "perf/table.h"
@@ -18,8 +19,7 @@ Reporter::Reporter(const Options& options, std::string test_name, std::vector<st
 
 void Reporter::print(const std::string& text) {
   if (progress_) progress_->clear();
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  if (std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) == EOF) table_error_ = errno;
 }
 
 Status Reporter::begin(const std::vector<RankInfo>& ranks, size_t row_count,
@@ -55,6 +55,7 @@ Status Reporter::row(const Row& row) {
 
 Status Reporter::finish(const Summary& summary) {
   print(table_footer(test_name_, summary));
+  if (table_error_ != 0) return system_error("writing the table", table_error_);
   return json_ ? json_->finish(summary, {}) : Status::ok();
 }
 

@@ -36,6 +36,7 @@ class Reporter {
   std::optional<JsonReport> json_;
   std::optional<Progress> progress_;
   size_t rows_ = 0;
+  int table_error_ = 0;  ///< errno of a table that cannot be written, for example to a full disk
 };
 
 }  // namespace tutti::perf

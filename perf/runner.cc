@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/thread.h"
 #include "perf/check.h"
 #include "perf/ranks.h"
 #include "perf/watchdog.h"
@@ -30,6 +31,12 @@ std::string failure_text(int first_rank, int rank_count, const Status& status) {
   (void)::gethostname(host, sizeof(host) - 1);
   std::fprintf(stderr, "%s: Test timeout (%ds) in process %d, pid %d: %s\n", host, options.timeout_s, process,
                static_cast<int>(::getpid()), row.c_str());
+  std::_Exit(kExitFailure);
+}
+
+/// The ranks of the threads that have started would wait for the others until the set-up deadline.
+[[noreturn]] void end_without_thread(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
   std::_Exit(kExitFailure);
 }
 
@@ -121,8 +128,12 @@ int run_process(const Options& options, const CollectiveTest& test, const Proces
                           .joined = first && leader ? &context : nullptr};
     results[static_cast<size_t>(thread)] = run_ranks(task);
   };
-  std::vector<std::thread> threads;
-  for (int thread = 1; thread < options.threads; ++thread) threads.emplace_back(run_thread, thread);
+  std::vector<std::thread> threads(static_cast<size_t>(options.threads) - 1);
+  for (int thread = 1; thread < options.threads; ++thread) {
+    const Status started = start_thread(threads[static_cast<size_t>(thread) - 1], "a rank's thread",
+                                        [&run_thread, thread] { run_thread(thread); });
+    if (!started) end_without_thread(failure_text(first_rank + thread * per_thread, per_thread, started));
+  }
   run_thread(0);
   for (std::thread& thread : threads) thread.join();
 

@@ -288,6 +288,19 @@ def write_outputs(folder, rows, facts, notes, machine):
     return text
 
 
+def exit_status(options, rows, facts, log):
+    """0: everything that was asked for was measured, and all results were right."""
+    without = [ranks for ranks in ([] if options.only_limits else options.ranks)
+               if not any(row["ranks"] == ranks and row["configuration"] == "tutti" for row in rows)]
+    if "tutti" in options.libraries and without:
+        log("tutti has no figures with " + " and ".join(map(str, without)) + " ranks")
+        return 1
+    if not rows and not facts:
+        log("nothing was measured")
+        return 1
+    return 1 if any(row["wrong_elements"] for row in rows) else 0
+
+
 def main(argv):
     options = parse_arguments(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raises an exception, so that the jobs are closed
@@ -316,7 +329,7 @@ def main(argv):
     text = write_outputs(options.out, rows, facts, notes, machine)
     print(text)
     print(f"Written to {options.out} in {time.monotonic() - started:.0f} s: " + ", ".join(OUTPUTS))
-    return 1 if any(row["wrong_elements"] for row in rows) else 0
+    return exit_status(options, rows, facts, log)
 
 
 if __name__ == "__main__":

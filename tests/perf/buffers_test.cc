@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "perf/report.h"
+
 namespace tutti::perf {
 namespace {
 
@@ -24,6 +26,18 @@ TEST(BuffersTest, HotRunsUseOneSlot) {
   Options options;
   options.hot = true;
   EXPECT_EQ(ring_layout(8, 0, ring_footprint(options, 32 * kMega, 2), 1).slot_count, 1u);
+}
+
+// The ranks of all hosts shared a host's cache: with four hosts, rotated buffers fitted in it.
+TEST(BuffersTest, RanksShareTheCacheOfTheirHostOrDevice) {
+  std::vector<RankInfo> ranks;
+  for (const char* host : {"a", "a", "b", "b", "b"}) ranks.push_back({.host = host});
+  EXPECT_EQ(most_sharing(ranks, 0, 1), 2);
+  EXPECT_EQ(most_sharing(ranks, 2, 1), 3);
+  EXPECT_EQ(most_sharing(ranks, 1, 2), 3);
+  ranks[3].address = ranks[4].address = "0000:01:00.0";
+  EXPECT_EQ(most_sharing(ranks, 2, 1), 1);
+  EXPECT_EQ(most_sharing(ranks, 3, 2), 2);
 }
 
 // Goal: operations of one group never share a buffer.

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """The figures of ./dev bench: which batches count for which placement of the cores. Prints TAP."""
 
+import argparse
+import contextlib
+import io
 import pathlib
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -59,6 +63,19 @@ def check_agreement():
     """Turns of the fastest libraries agree if they differ by a tenth; those of slow ones do not matter"""
     assert bench.agree({"tutti": [[1, 1], [1.05]], "gloo": [[100], [300]]})
     assert not bench.agree({"tutti": [[1], [1.3]], "impi": [[1.2], [1.2]]})
+
+
+def check_exit_status():
+    """A run that measured nothing, or not tutti, has failed. It had not"""
+    options = argparse.Namespace(only_limits=False, ranks=[2, 4], libraries=["tutti", "gloo"])
+    row = lambda ranks, name, wrong=0: {"ranks": ranks, "configuration": name, "wrong_elements": wrong}
+    status = lambda *rows: bench.exit_status(options, list(rows), {}, lambda text: None)
+    assert status(row(2, "tutti"), row(4, "tutti"), row(4, "gloo")) == 0
+    assert status(row(2, "tutti"), row(4, "gloo")) == 1
+    assert status(row(2, "tutti"), row(4, "tutti", 3)) == 1
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()), \
+            contextlib.redirect_stderr(io.StringIO()):
+        assert bench.main(["--quick", "--no-limits", "--drivers", folder, "--out", folder + "/out"]) == 1
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Usage: tools_test.py FOLDER, where FOLDER holds the tools.
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -161,6 +162,14 @@ def check_traffic_matrix():
     assert "mode=generated nranks=2" in done.stdout, done.stdout
 
 
+def check_table_that_cannot_be_written():
+    """A full disk under the table is an error. It was none"""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "8", "-e", "8"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=120, env=ENVIRONMENT)
+    assert done.returncode == 3 and "writing the table" in done.stderr, (done.returncode, done.stderr)
+
+
 def check_report_path():
     """A report that cannot be written is an error before anything starts"""
     with tempfile.TemporaryDirectory() as folder:
@@ -214,6 +223,16 @@ def end_of(tool, workers):
     assert elapsed < 30, f"took {elapsed:.1f} s\n{said}"
     assert not any(pathlib.Path(f"/proc/{worker}").exists() for worker in workers), workers
     return said
+
+
+def check_threads_that_cannot_start():
+    """A process that may have no more threads says for which rank, and ends. It aborted"""
+    if os.geteuid() != 0:
+        return  # a limit of one user's threads needs another user
+    words = [str(TOOLS / "all_reduce_perf"), *QUICK, "-t", "32"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=ENVIRONMENT, user=64987,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (16, 16)))
+    assert done.returncode == 3 and "starting a rank's thread" in done.stderr, (done.returncode, done.stderr)
 
 
 def check_killed_rank():
