@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import types
 import weakref
 
 import numpy as np
@@ -163,6 +164,24 @@ def streams(comm):
     assert last.wait().shape == (comm.size, 2)  # the end of the block waited
 
 
+class _Tensor:
+    """What the package asks of a tensor of torch. Its pointer alone keeps nothing alive."""
+    dtype, device = "float64", types.SimpleNamespace(type="cpu")
+
+    def __init__(self, length):
+        self._values = np.zeros(length)
+        self.shape = (length,)
+
+    is_contiguous = staticmethod(lambda: True)
+    is_conj = is_neg = staticmethod(lambda: False)
+
+    def data_ptr(self):
+        return self._values.ctypes.data
+
+    def numel(self):
+        return self._values.size
+
+
 def dropped(comm):
     """Arrays that the program drops outlive their calls on a stream. They were freed under the calls."""
     turns, length = 50, 5000
@@ -174,12 +193,16 @@ def dropped(comm):
         for turn in range(turns):
             summed, sent, got = (np.full(length, float(turn)) for _ in range(3))
             comm.all_reduce(summed, stream=stream)
+            total, reduced = _Tensor(length), _Tensor(length)
+            comm.all_reduce(summed, total, stream=stream)
+            comm.reduce(summed, reduced, stream=stream)
             with tutti.group():
                 comm.send(sent, after, stream=stream)
                 comm.recv(got, before, stream=stream)
             results.append(comm.all_gather(got[:1], stream=stream))
-            arrays_ += map(weakref.ref, (summed, sent, got))
-            del summed, sent, got
+            arrays_ += map(weakref.ref, (summed, sent, got, total))
+            arrays_ += [weakref.ref(reduced)] if comm.rank == 0 else []
+            del summed, sent, got, total, reduced
         if comm.rank == 0:
             assert all(array_() is not None for array_ in arrays_), "freed before the calls were complete"
             gate.barrier()

@@ -296,7 +296,7 @@ class Communicator:
         if op not in _LINEAR:
             _complex_check(send, op)
         if stream is not None or _groups.depth:
-            return self._run(_all_reduce, (source, target, count, kind, op), stream, recv, (source, target, send))
+            return self._run(_all_reduce, (source, target, count, kind, op), stream, recv, (source, target, send, recv))
         self._blocked = True
         try:
             code = _all_reduce(source, target, count, kind, op, self._handle, BLOCKING)
@@ -318,7 +318,7 @@ class Communicator:
             recv = send if recv is None else recv
             source, target, count, kind = self._pair(send, recv, 1, 1, "reduce")
         return self._run(lib.tutti_reduce, (source, target, count, kind, op, root), stream,
-                         recv if at_root else None, (source, target, send))
+                         recv if at_root else None, (source, target, send, recv))
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Any = None) -> Any:
         """Every rank's buffer = root's buffer. The same number of elements on all ranks. Returns buffer."""
