@@ -127,6 +127,13 @@ Plot plot_of(const Options& options, Collective collective, const std::vector<Ro
   return plot;
 }
 
+/// From `least` on, each `factor` times the one before.
+std::vector<uint64_t> sizes_between(uint64_t least, uint64_t most, uint64_t factor) {
+  std::vector<uint64_t> sizes = {least};
+  while (sizes.back() <= most / factor) sizes.push_back(sizes.back() * factor);  // the product may not fit
+  return sizes;
+}
+
 int run(const Options& options) {
   const auto collective = collective_from_name(options.collective);
   if (!collective || *collective == Collective::kSendRecv)
@@ -152,7 +159,7 @@ int run(const Options& options) {
   for (const uint32_t ranks : counts) {
     if (options.root >= ranks)
       return fail(kBadUsage, format("root %u is not one of %u ranks", options.root, ranks));
-    for (uint64_t bytes = *least; bytes <= *most; bytes *= options.factor) {
+    for (const uint64_t bytes : sizes_between(*least, *most, options.factor)) {
       const Request request{.collective = *collective,
                             .rank_count = ranks,
                             .root = options.root,
