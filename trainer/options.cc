@@ -164,6 +164,18 @@ void choose_defaults(Options& options) {
   if (options.evaluate_every == 0) options.evaluate_every = std::max<size_t>(options.steps / 5, 1);
 }
 
+/// What is wrong if two of these flags name one file.
+std::string find_equal_outputs(const std::vector<std::pair<const char*, std::filesystem::path>>& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& [flag, path] = outputs[i];
+    for (size_t k = i + 1; k < outputs.size(); ++k) {
+      if (!path.empty() && path.lexically_normal() == outputs[k].second.lexically_normal())
+        return std::string(flag) + " and " + outputs[k].first + " name the same file";
+    }
+  }
+  return "";
+}
+
 std::string find_mistake(const CLI::App& app, const Options& options) {
   if (const std::string mistake = find_mode_mistake(app, options); !mistake.empty()) return mistake;
   if (options.threads && options.ranks == 0) return "--threads needs --ranks";
@@ -173,10 +185,10 @@ std::string find_mistake(const CLI::App& app, const Options& options) {
     return "images come from one folder: --data FOLDER";
   if (options.checkpoint_every > 0 && options.checkpoint.empty())
     return "--checkpoint-every needs --checkpoint FILE";
-  if (!options.timeline.empty() &&
-      options.timeline.lexically_normal() == options.checkpoint.lexically_normal())
-    return "--timeline and --checkpoint name the same file";
-  return "";
+  return find_equal_outputs({{"--timeline", options.timeline},
+                             {"--checkpoint", options.checkpoint},
+                             {"--parameters", options.parallel.parameters},
+                             {"--drawing", options.parallel.drawing}});
 }
 
 }  // namespace

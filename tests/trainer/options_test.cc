@@ -82,6 +82,8 @@ TEST(OptionsTest, MistakesAreNamedWithStatusTwo) {
       {{"--model", "mlp", "--bucket-bytes", "-5"}, "--bucket-bytes"},
       {{"--model", "mlp", "--checkpoint-every", "5"}, "needs --checkpoint"},
       {{"--model", "mlp", "--timeline", "./a", "--checkpoint", "a"}, "the same file"},
+      {{"--model", "mlp", "--checkpoint", "a", "--parameters", "b/../a"},
+       "--checkpoint and --parameters name the same file"},
       {{"--model", "mlp", "--seed", "-1"}, "--seed"},
       {{"--data", "a", "--mode", "sideways"}, "--mode"},
       {{"--data", "a", "--mode", "tensor", "--checkpoint", "a"},

@@ -332,12 +332,12 @@ def check_mistakes():
         train("--ranks", 2, "--model", "mlp", *tiny, "--checkpoint", path)
         refused("it has the model 'mlp", "--model", "cnn", *tiny, "--resume", path)
         # Before the first step, not after the last.
-        for flag in ("--checkpoint", "--timeline"):
+        for flag in ("--checkpoint", "--timeline", "--parameters"):
             for place, text in ((folder.path / "absent" / "file", "cannot create"), (folder.text / "file", "cannot create"),
                                 (broken, "is a folder")):
                 refused(text, "--model", "mlp", "--steps", 1000000000, flag, place)
         # A failed model does not replace a better one.
-        refused("the loss is not a number by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
+        refused("the loss or a gradient is not a number by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
                 "--learning-rate", 1000, "--clip", 0, "--checkpoint", folder.path / "diverged")
         refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
         assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "trainer/file.h"
 #include "trainer/random.h"
@@ -55,7 +56,7 @@ Training::Training(const Options& options, Team& team)
     : options_(options), team_(team), reporter_(team.rank() == 0, options.model.name == "transformer") {
   together(team, [&] {
     if (team.rank() == 0)
-      for (const auto& path : {options.checkpoint, options.timeline})
+      for (const auto& path : {options.checkpoint, options.timeline, options.parallel.parameters})
         if (!path.empty()) try_to_write(path);
     task_.emplace(options);
     if (task_->vocabulary && team.rank() == 0)
@@ -123,7 +124,9 @@ Loss Training::step(Timeline* timeline) {
     parallel_->finish();
   }
   const Span span(timeline, "optimizer", "update");
-  clip_by_norm(parameters, options_.clip);
+  // The update makes the parameters what the gradients are. run() then ends before a checkpoint.
+  if (!std::isfinite(clip_by_norm(parameters, options_.clip)))
+    loss.sum = std::numeric_limits<double>::quiet_NaN();
   const double rate = learning_rate(options_, steps_done_);
   optimizer_->step(++steps_done_, static_cast<float>(rate));
   return loss;
@@ -211,8 +214,8 @@ void Training::run() {
     if (evaluates) held_out = evaluate();
     const Loss all = sum_over_ranks(team_, recent);
     // Checked before a checkpoint of the failed model can replace a good one.
-    if (!std::isfinite(all.sum))
-      team_.agree("the loss is not a number by step " + std::to_string(steps_done_) +
+    if (!std::isfinite(all.sum) || (held_out && !std::isfinite(held_out->sum)))
+      team_.agree("the loss or a gradient is not a number by step " + std::to_string(steps_done_) +
                   ": try a smaller --learning-rate or a --clip");
     reporter_.progress(steps_done_, all, held_out);
     recent = {};

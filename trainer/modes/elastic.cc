@@ -192,6 +192,8 @@ class Member {
 }  // namespace
 
 int run_elastic(const Options& options) try {
+  for (const auto& path : {options.parallel.drawing, options.parallel.parameters})
+    if (!path.empty()) try_to_write(path);
   if (options.parallel.hosts > 0) perf::emulate_host(options.parallel.hosts, 0, 1);
   void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || tutti_get_unique_id(&static_cast<Board*>(memory)->id) != TUTTI_SUCCESS) {
