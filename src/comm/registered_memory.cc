@@ -147,11 +147,12 @@ Status MemoryRegistrations::wait_until_all_have_closed(uint64_t timeout_ms) cons
       continue;
     }
     if (now_ns() > deadline_ns) {
-      options_.peers.raise(
-          {Code::kTimeout, format("rank %u has not called tutti_memory_deregister, which rank %u waits "
-                                  "for: all ranks call it, in the same order",
-                                  peer, options_.peers.rank())});
-      return options_.peers.error();
+      const Status late(Code::kTimeout,
+                        format("rank %u has not called tutti_memory_deregister, which rank %u "
+                               "waits for: all ranks call it, in the same order",
+                               peer, options_.peers.rank()));
+      options_.peers.raise(late);
+      return options_.peers.settle_alert(late);
     }
     waiter.pause();
   }

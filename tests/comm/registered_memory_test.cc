@@ -211,6 +211,18 @@ TEST(MemoryRegistrationsTest, ARankThatDoesNotDeregisterIsNamed) {
             "");
 }
 
+// The wait ended with success if a peer was stopped while it wrote this rank's alert: the memory then seemed
+// free, but the peer still mapped it.
+TEST(MemoryRegistrationsTest, AHalfWrittenAlertHidesNoLateRank) {
+  EXPECT_EQ(with_pair([](Trial& trial, Pair& pair) {
+              trial.is(are(pair.add(), 1), "registered");
+              pair.pages().header(0).alert.state.store(Alert::claimed_by(1));
+              trial.fails(pair.of(0).table->remove(1, true, 0), Code::kTimeout,
+                          "rank 1 has not called tutti_memory_deregister");
+            }),
+            "");
+}
+
 // Goal: a rank that has left keeps nobody waiting, and neither does a failure.
 TEST(MemoryRegistrationsTest, ARankThatHasLeftIsNotWaitedFor) {
   EXPECT_EQ(with_pair([](Trial& trial, Pair& pair) {

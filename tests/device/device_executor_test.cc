@@ -155,6 +155,16 @@ TEST_F(DeviceExecutorTest, AFailureOfTheDeviceEndsTheCall) {
   EXPECT_EQ(std::string(pages_.of(1).error().text()), "an illegal address");
 }
 
+// A call on a failed device succeeded if a peer was killed while it wrote this rank's alert: the rank's own
+// failure was not raised.
+TEST_F(DeviceExecutorTest, AFailureOfTheDeviceNeedsNoPeer) {
+  Sum numbers(8);
+  const auto bound = bind(8);
+  pages_.header(0).alert.state.store(Alert::claimed_by(1));
+  rank_->outcome = {Code::kSystemError, "an illegal address"};
+  EXPECT_EQ(executor_->run(*bound, numbers.call()).text(), "an illegal address");
+}
+
 // Goal: streams that cannot be ordered: wrong streams change nothing, a failure is all ranks'.
 TEST_F(DeviceExecutorTest, StreamsThatCannotBeOrderedAreAnError) {
   rank_->ordering = {Code::kInvalidUsage, "one stream is being captured"};
