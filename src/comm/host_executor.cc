@@ -720,14 +720,11 @@ Status HostExecutor::check_all_read() {
 bool HostExecutor::has_other_history(uint32_t peer) const {
   const StatusPage& theirs = options_.peers.page(peer);
   const uint32_t presence = options_.peers.presence(peer);
-  const uint64_t number = theirs.sequence.load(std::memory_order_acquire);
-  if (number != sequence()) return presence == StatusPage::kLeft;
-  const uint64_t history = theirs.history.load(std::memory_order_acquire);
-  // The peer stores the sequence before the history: unchanged, the two belong together.
-  const bool belongs = theirs.completed.load(std::memory_order_acquire) == number &&
-                       theirs.sequence.load(std::memory_order_acquire) == number;
-  return belongs && presence != StatusPage::kDied && presence != StatusPage::kSilent &&
-         history != header_.status.history.load(std::memory_order_relaxed);
+  if (presence == StatusPage::kDied || presence == StatusPage::kSilent) return false;
+  if (presence == StatusPage::kLeft && theirs.sequence.load(std::memory_order_acquire) != sequence())
+    return true;
+  // A rank that finds an error as it enters a call ends the call without counting it in the history.
+  return shows_other_history(theirs, sequence(), header_.status.history.load(std::memory_order_relaxed));
 }
 
 Result<uint32_t> HostExecutor::register_buffer(std::byte* address, uint64_t bytes) {

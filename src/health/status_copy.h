@@ -64,6 +64,17 @@ struct StatusCopy {
   static void copy_runs(const StatusPage& page, StatusCopy& copy);
 };
 
+/// Whether a peer that has finished collective `number` has another history than `history`, that of this
+/// rank. False while the peer is in another collective. `Page`: StatusPage, or a test's.
+template <class Page>
+bool shows_other_history(const Page& theirs, uint64_t number, uint64_t history) {
+  // A rank stores sequence, history, completed. So after `completed` the history is that of this collective
+  // or of a later one, and a later one then shows in `sequence`.
+  if (theirs.completed.load(std::memory_order_acquire) != number) return false;
+  const uint64_t their_history = theirs.history.load(std::memory_order_acquire);
+  return theirs.sequence.load(std::memory_order_acquire) == number && their_history != history;
+}
+
 /// "rank 3 is in collective 17, all_reduce(float32, sum, count 8), step 2, waiting for rank 1".
 std::string describe_status(uint32_t rank, const StatusCopy& status);
 
