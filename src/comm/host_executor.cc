@@ -724,7 +724,8 @@ bool HostExecutor::has_other_history(uint32_t peer) const {
   if (presence == StatusPage::kLeft && theirs.sequence.load(std::memory_order_acquire) != sequence())
     return true;
   // A rank that finds an error as it enters a call ends the call without counting it in the history.
-  return shows_other_history(theirs, sequence(), header_.status.history.load(std::memory_order_relaxed));
+  return shows_other_history(theirs, sequence(), header_.status.history.load(std::memory_order_relaxed)) &&
+         alert_status(options_.peers.header(peer).alert).is_ok();
 }
 
 Result<uint32_t> HostExecutor::register_buffer(std::byte* address, uint64_t bytes) {

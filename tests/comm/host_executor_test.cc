@@ -309,6 +309,22 @@ TEST_F(HostExecutorTest, AFailureRecallsTheWorkers) {
   EXPECT_TRUE(rank(0).leave());
 }
 
+// Goal: a rank that leaves reports that a peer has made other collectives.
+TEST_F(HostExecutorTest, ARankThatLeavesFindsAnotherHistory) {
+  make_ranks();
+  pages_.status(1).history.store(1);
+  EXPECT_EQ(rank(0).leave().code(), Code::kMismatch);
+}
+
+// A rank that learns of a failure as it enters a call ends the call without counting it in its history. A
+// peer that left before it was told of the failure reported a mismatch.
+TEST_F(HostExecutorTest, ARankThatHasFailedHasNoOtherHistory) {
+  make_ranks();
+  pages_.status(1).history.store(1);
+  raise_alert(pages_.header(1).alert, Code::kAborted, 1, "rank 1 called tutti_comm_abort");
+  EXPECT_TRUE(rank(0).leave());
+}
+
 // Goal: what algorithms may rely on follows from the ranks' places, equally on all ranks.
 TEST_F(HostExecutorTest, FactsFollowFromWhereTheRanksAre) {
   for (uint32_t i = 0; i < 2; ++i) {
