@@ -26,12 +26,13 @@ class HandlePool {
   }
 
   /// Takes a handle that the caller has emptied and marked dead. What the handle's memory holds later still
-  /// reads as dead: the old mark, or zeros.
+  /// reads as dead: the old mark, or zeros. Allocates nothing: a handle can be given back when memory is
+  /// short.
   void rest(Handle* handle) {
     const std::scoped_lock lock(mutex_);
-    const uintptr_t page = reinterpret_cast<uintptr_t>(handle) / kPageBytes;
-    if (++dead_[page] < kPerPage) return;
-    dead_.erase(page);
+    const auto dead = dead_.find(page_number(handle));
+    if (++dead->second < kPerPage) return;
+    dead_.erase(dead);
     // Without effect where the system's pages are larger.
     madvise(reinterpret_cast<std::byte*>(handle) - reinterpret_cast<uintptr_t>(handle) % kPageBytes,
             kPageBytes, MADV_DONTNEED);
@@ -43,6 +44,8 @@ class HandlePool {
   static constexpr size_t kBlockBytes = 64 * kPageBytes;
   static_assert(kPerPage > 0);
 
+  static uintptr_t page_number(const void* place) { return reinterpret_cast<uintptr_t>(place) / kPageBytes; }
+
   void begin_page() {
     if (page_ == nullptr || page_ + kPageBytes == blocks_.back() + kBlockBytes) {
       blocks_.reserve(blocks_.size() + 1);
@@ -53,6 +56,7 @@ class HandlePool {
     } else {
       page_ += kPageBytes;
     }
+    dead_.emplace(page_number(page_), 0);
     next_ = 0;
   }
 
@@ -60,7 +64,7 @@ class HandlePool {
   std::vector<std::byte*> blocks_;    ///< never freed
   std::byte* page_ = nullptr;         ///< where new handles are made
   size_t next_ = kPerPage;            ///< the next handle in `page_`
-  std::map<uintptr_t, size_t> dead_;  ///< dead handles by page, for pages with live handles or room
+  std::map<uintptr_t, size_t> dead_;  ///< number of dead handles by page, for pages with live handles or room
 };
 
 /// A handle that names something and has no memory. No value is given twice.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/cluster.h"
+#include "tests/support/failing_allocations.h"
 #include "tests/support/scope.h"
 #include "tutti/tutti.h"
 
@@ -54,6 +55,16 @@ TEST(HandlePoolTest, DeadHandlesCostNoMemory) {
   }
   // Their handles have 50 MB.
   EXPECT_LT(holdings().resident_kb - before_kb, 5000);
+}
+
+// Goal: giving back the first handle of a page, too, needs no memory: an abort or a destroy ends with it.
+TEST(HandlePoolTest, AHandleIsGivenBackWithoutMemory) {
+  HandlePool<Handle> pool;
+  Handle* const handle = pool.take();
+  handle->magic = 0;
+  const FailingAllocations shortage(0, UINT64_MAX);
+  pool.rest(handle);
+  EXPECT_FALSE(FailingAllocations::have_failed());
 }
 
 TEST(HandlePoolTest, NamesDiffer) {
