@@ -26,8 +26,7 @@ UniqueId id_of(const tutti_unique_id_t& id) {
 }
 
 /// Calls that queued operations on streams have already returned. So this call reports their failures.
-Status finalize_comm(tutti_comm* handle) {
-  if (handle->state.load(std::memory_order_acquire) == tutti_comm::State::kFinalized) return Status::ok();
+Status end_operations(tutti_comm* handle) {
   wait_for_queue(handle);
   Status failure;
   if (handle->progress != nullptr) failure = handle->progress->take_failure();
@@ -36,6 +35,13 @@ Status finalize_comm(tutti_comm* handle) {
     if (failure.is_ok()) failure = handle->comm->stream_failure();
     if (failure.is_ok()) failure = left;
   }
+  return failure;
+}
+
+/// The communicator is finalized even if an error is returned: no later call may find what `leave` has ended.
+Status finalize_comm(tutti_comm* handle) noexcept {
+  if (handle->state.load(std::memory_order_acquire) == tutti_comm::State::kFinalized) return Status::ok();
+  Status failure = contained([&] { return end_operations(handle); });
   handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
   return failure;
 }

@@ -56,7 +56,7 @@ void abandon_handle(tutti_comm* handle) {
                                   comm->rank())});
       return Status::ok();
     }));
-    static_cast<void>(contained([&] { return comm->leave(); }));
+    static_cast<void>(comm->leave());
   }
   recycle_handle(handle);
 }

@@ -529,8 +529,9 @@ void Communicator::abort() {
   fail_all({Code::kAborted, format("rank %u called tutti_comm_abort", rank())});
 }
 
-Status Communicator::leave() {
-  Status status = parts_->executor->leave();
+Status Communicator::leave() noexcept {
+  // The executor may run out of memory while it looks for unread messages.
+  Status status = contained([this] { return parts_->executor->leave(); });
   // Ranks that shrink the communicator no longer wait for this one.
   parts_->peers.show_left();
   return status;

@@ -183,8 +183,9 @@ class Communicator {
   void fail_all(const Status& why);
   /// fail_all for tutti_comm_abort.
   void abort();
-  /// Tells waiting peers that this rank makes no more calls. Errors: as Executor::leave.
-  Status leave();
+  /// Tells waiting peers that this rank makes no more calls, also when it returns an error. Errors: as
+  /// Executor::leave; kOutOfMemory.
+  Status leave() noexcept;
 
   /// On a device MemoryRegistrations::add and remove; else HostExecutor::register_buffer, which is local.
   Result<uint32_t> register_memory(void* buffer, uint64_t bytes);

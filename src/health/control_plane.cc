@@ -122,19 +122,24 @@ void ControlPlane::broadcast(const FrameHeader& header, const FrameSocket::Body&
   }
 }
 
-void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
+/// Where memory for the message is short, closing the connections tells the peers that this rank is gone.
+template <class Send>
+void ControlPlane::send_or_close(Send&& send) {
   const Status told = contained([&]() -> Status {
-    broadcast(alert_of(from, code), text_of(text));
+    send();
     return Status::ok();
   });
-  // Out of memory for the message: closing the connections tells peers the same.
   if (!told) close();
+}
+
+void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
+  send_or_close([&] { broadcast(alert_of(from, code), text_of(text)); });
 }
 
 void ControlPlane::leave() {
   const auto hold = control_.hold();
   if (std::exchange(left_, true)) return;
-  broadcast({.kind = FrameKind::kLeft}, nullptr);
+  send_or_close([this] { broadcast({.kind = FrameKind::kLeft}, nullptr); });
 }
 
 uint64_t ControlPlane::ask(uint32_t peer) {

@@ -92,6 +92,8 @@ class ControlPlane {
   void answer(uint32_t peer, uint32_t number);
   void lose(uint32_t peer, bool is_silent, const Status& why);
   void broadcast(const FrameHeader& header, const FrameSocket::Body& body);
+  template <class Send>
+  void send_or_close(Send&& send);
   void beat();
   void schedule_beat();
 

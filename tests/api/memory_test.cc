@@ -180,5 +180,76 @@ TEST(MemoryTest, ASplitFailsOnAllRanksOrCanBeMadeAgain) {
             "");
 }
 
+/// On rank 0 one allocation of the end of its communicator fails, in each turn a later one, until none does.
+/// Rank 1 then sees what that has left. Each turn has a new communicator.
+std::string with_each_end_failing(int hosts, const std::function<void(Rank&)>& survivor,
+                                  const std::function<void(Rank&, uint64_t turn)>& leaver) {
+  // Long calls have two threads.
+  ClusterOptions options = Arrangement{processes(2), 2, hosts}.options();
+  options.config.timeout_ms = static_cast<uint64_t>(patience_s(20)) * 1000;
+  return run_cluster(options, [&](Rank& rank) {
+    for (uint64_t turn = 0; rank.value(0) == 0; ++turn) {
+      rank.at("turn " + std::to_string(turn));
+      rank.expect_ok(tutti_barrier(rank.comm, kNow), "before");
+      if (!rank.meet()) return;
+      if (rank.rank() == 0) leaver(rank, turn);
+      if (rank.rank() == 0 && !FailingAllocations::have_failed()) rank.add(0);
+      if (rank.rank() == 1) {
+        survivor(rank);
+        static_cast<void>(tutti_comm_destroy(rank.comm));
+      }
+      if (!rank.renew()) return;
+    }
+  });
+}
+
+/// On rank 0, after the end. Rank 1 makes its call only then: an earlier message would be one that rank 0 has
+/// not received.
+void expect_has_left(Rank& rank, uint64_t turn, tutti_result_t result) {
+  if (result != TUTTI_OUT_OF_MEMORY || !FailingAllocations::have_failed()) rank.expect_ok(result, "the end");
+  std::vector<float> data(1000, 1.0f);
+  rank.expect(sum(rank, data), TUTTI_INVALID_USAGE, "a call after the end");
+  rank.add(1);
+  rank.wait_value(2, turn + 1);
+}
+void expect_peer_lost(Rank& rank) {
+  rank.wait_value(1, rank.value(2) + 1);
+  rank.expect(tutti_barrier(rank.comm, kNow), TUTTI_PEER_LOST, "the peer");
+  rank.add(2);
+}
+
+// Goal: a communicator is finalized also where finalize runs out of memory. It was not, and its peers were
+// not told: they waited until their deadline, and the next long call found no threads.
+TEST(MemoryTest, AFinalizeThatRunsOutOfMemoryFinalizesAllTheSame) {
+  for (const int hosts : {1, 2}) {
+    const auto finalizes = [](Rank& rank, uint64_t turn) {
+      tutti_result_t result = TUTTI_SUCCESS;
+      {
+        const FailingAllocations shortage(turn);
+        result = tutti_comm_finalize(rank.comm);
+      }
+      expect_has_left(rank, turn, result);
+      rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+    };
+    EXPECT_EQ(with_each_end_failing(hosts, expect_peer_lost, finalizes), "") << hosts << " hosts";
+  }
+}
+
+// Goal: the same of destroy, which frees all the same.
+TEST(MemoryTest, ADestroyThatRunsOutOfMemoryFreesAllTheSame) {
+  for (const int hosts : {1, 2}) {
+    const auto destroys = [](Rank& rank, uint64_t turn) {
+      tutti_result_t result = TUTTI_SUCCESS;
+      {
+        const FailingAllocations shortage(turn);
+        result = tutti_comm_destroy(rank.comm);
+      }
+      expect_has_left(rank, turn, result);
+      rank.expect(tutti_comm_destroy(rank.comm), TUTTI_INVALID_USAGE, "a second destroy");
+    };
+    EXPECT_EQ(with_each_end_failing(hosts, expect_peer_lost, destroys), "") << hosts << " hosts";
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test
