@@ -50,12 +50,13 @@ Status up_to_exchange(Communicator& comm, Body&& body) {
 /// wait for this rank in a shrink of it.
 void abandon_handle(tutti_comm* handle) {
   if (Communicator* const comm = handle->comm.get(); comm != nullptr) {
-    static_cast<void>(contained([&]() -> Status {
+    const Status told = contained([&]() -> Status {
       comm->fail_all(
           {Code::kAborted, format("rank %u has given up this communicator, because some ranks do not have it",
                                   comm->rank())});
       return Status::ok();
-    }));
+    });
+    if (!told) comm->abort();
     static_cast<void>(comm->leave());
   }
   recycle_handle(handle);

@@ -38,6 +38,9 @@ uint64_t block_bytes(const CallShape& shape) {
   return shape.elements() * type_bytes(shape.type);
 }
 
+// For an abort when memory is short. Made when the library is loaded, and never destroyed.
+const auto* const kAborted = new Status(Code::kAborted, "a rank called tutti_comm_abort");
+
 }  // namespace
 
 CommunicatorParts::CommunicatorParts(Process& its_process, const CommOptions& its_options, uint32_t rank,
@@ -526,7 +529,12 @@ void Communicator::fail_all(const Status& why) {
 }
 
 void Communicator::abort() {
-  fail_all({Code::kAborted, format("rank %u called tutti_comm_abort", rank())});
+  Status why = *kAborted;
+  static_cast<void>(contained([&]() -> Status {
+    why = Status(Code::kAborted, format("rank %u called tutti_comm_abort", rank()));
+    return Status::ok();
+  }));
+  fail_all(why);
 }
 
 Status Communicator::leave() noexcept {

@@ -181,7 +181,7 @@ class Communicator {
   bool has_error() const { return parts_->peers.has_error(); }
   /// Puts the communicator in error on all ranks, and ends every wait. Any thread.
   void fail_all(const Status& why);
-  /// fail_all for tutti_comm_abort.
+  /// fail_all for tutti_comm_abort. Works when memory is short, too.
   void abort();
   /// Tells waiting peers that this rank makes no more calls, also when it returns an error. Errors: as
   /// Executor::leave; kOutOfMemory.

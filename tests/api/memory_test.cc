@@ -203,6 +203,31 @@ std::string with_each_end_failing(int hosts, const std::function<void(Rank&)>& s
   });
 }
 
+// Goal: an abort ends every wait, wherever it runs out of memory. The handle was dead and nobody was told:
+// the peer waited until its deadline.
+TEST(MemoryTest, AnAbortNeedsNoMemory) {
+  for (const int hosts : {1, 2}) {
+    const auto waits = [hosts](Rank& rank) {
+      rank.add(1);
+      const tutti_result_t result = tutti_barrier(rank.comm, kNow);
+      // Without memory for a message to another host, the abort closes the connection.
+      if (result == TUTTI_PEER_LOST && hosts == 2) return;
+      if (rank.expect(result, TUTTI_ABORTED, "the peer")) rank.expect_text({"tutti_comm_abort"}, "the peer");
+    };
+    const auto aborts = [](Rank& rank, uint64_t turn) {
+      rank.wait_value(1, turn + 1);
+      tutti_result_t result = TUTTI_SUCCESS;
+      {
+        const FailingAllocations shortage(turn);
+        result = tutti_comm_abort(rank.comm);
+      }
+      rank.expect_ok(result, "abort");
+      rank.expect(tutti_barrier(rank.comm, kNow), TUTTI_INVALID_USAGE, "the aborted handle");
+    };
+    EXPECT_EQ(with_each_end_failing(hosts, waits, aborts), "") << hosts << " hosts";
+  }
+}
+
 /// On rank 0, after the end. Rank 1 makes its call only then: an earlier message would be one that rank 0 has
 /// not received.
 void expect_has_left(Rank& rank, uint64_t turn, tutti_result_t result) {
