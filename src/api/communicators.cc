@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -81,6 +82,8 @@ Status create_ranks(tutti_comm** comms, int rank_count, Process& process, const 
 /// set-up thread: afterwards `comm` is final.
 void end_setup(tutti_comm* handle) {
   handle->setup_stop->stop();
+  // A destroy and an abort may come here together.
+  const std::scoped_lock lock(handle->setup_joining);
   if (handle->setup.joinable()) handle->setup.join();
 }
 

@@ -55,6 +55,7 @@ struct tutti_comm {
   uint64_t timeout_ms = 0;
   tutti::Status setup_failure;
   std::thread setup;
+  std::mutex setup_joining;  ///< held by the thread that joins `setup`
   /// Stops this communicator's set-up. Once the communicator is ready, stops the set-up of a communicator
   /// that a call makes from it.
   std::unique_ptr<tutti::BootstrapStop> setup_stop;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -213,6 +214,42 @@ TEST(AbortTest, EndsASetUp) {
               if (tutti_comm_create(&comm, 2, id, 0, &config) != TUTTI_IN_PROGRESS) return tutti_last_error();
               if (tutti_comm_abort(comm) != TUTTI_SUCCESS) return tutti_last_error();
               return tutti_comm_abort(comm) == TUTTI_INVALID_USAGE ? "" : "a second abort";
+            }),
+            "");
+}
+
+// Goal: an abort and a destroy may both end a set-up. Each joined its thread, and one of them failed.
+TEST(AbortTest, EndsASetUpBesideADestroy) {
+  EXPECT_EQ(run_child([]() -> std::string {
+              constexpr int kTurns = 50;
+              const auto is_late = [](tutti_result_t result) {
+                return result == TUTTI_INVALID_USAGE || result == TUTTI_ABORTED;
+              };
+              std::string failures;
+              for (int turn = 0; turn < kTurns; ++turn) {
+                tutti_unique_id_t id;
+                if (tutti_get_unique_id(&id) != TUTTI_SUCCESS) return tutti_last_error();
+                tutti_config_t config = TUTTI_CONFIG_INIT;
+                config.nonblocking = 1;
+                tutti_comm_t* comm = nullptr;
+                if (tutti_comm_create(&comm, 2, id, 0, &config) != TUTTI_IN_PROGRESS)
+                  return tutti_last_error();
+                std::latch together(2);
+                tutti_result_t destroyed = TUTTI_SUCCESS;
+                std::thread destroyer([&] {
+                  together.arrive_and_wait();
+                  destroyed = tutti_comm_destroy(comm);
+                });
+                together.arrive_and_wait();
+                const tutti_result_t aborted = tutti_comm_abort(comm);
+                destroyer.join();
+                for (const tutti_result_t result : {destroyed, aborted}) {
+                  if (result != TUTTI_SUCCESS && !is_late(result))
+                    failures += std::string(tutti_error_string(result)) + "; ";
+                }
+                if (is_late(destroyed) && is_late(aborted)) failures += "nobody has ended it; ";
+              }
+              return failures;
             }),
             "");
 }
