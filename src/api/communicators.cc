@@ -238,7 +238,8 @@ TUTTI_API tutti_result_t tutti_host_stream_notify(tutti_host_stream_t* stream,
     // The handle may be destroyed as soon as `done` has been called.
     const auto order = stream->stream;
     order->notify([done, context](const Status& result) {
-      done(context, static_cast<tutti_result_t>(result.code()), std::string(result.text()).c_str());
+      // The text is the whole of a string, so it ends in a zero, and needs no copy.
+      done(context, static_cast<tutti_result_t>(result.code()), result ? "" : result.text().data());
     });
     return Status::ok();
   });

@@ -71,7 +71,7 @@ bool HostStream::wait_turn(uint64_t ticket) {
 }
 
 void HostStream::complete(uint64_t ticket, const Status& status) {
-  std::vector<Notice> due;
+  std::list<Notice> due;
   {
     const std::scoped_lock lock(mutex_);
     results_[ticket - completed_] = status;
@@ -80,9 +80,9 @@ void HostStream::complete(uint64_t ticket, const Status& status) {
       last_ = std::move(*results_.front());
       results_.pop_front();
       ++completed_;
-      for (; !notices_.empty() && notices_.front().target <= completed_; notices_.pop_front()) {
-        due.push_back(std::move(notices_.front()));
-        due.back().result = last_;
+      while (!notices_.empty() && notices_.front().target <= completed_) {
+        notices_.front().result = last_;
+        due.splice(due.end(), notices_, notices_.begin());
       }
     }
     if (!due.empty()) ++notices_running_;
@@ -92,7 +92,7 @@ void HostStream::complete(uint64_t ticket, const Status& status) {
 }
 
 void HostStream::notify(std::function<void(const Status&)> done) {
-  std::vector<Notice> due;
+  std::list<Notice> due;
   {
     const std::scoped_lock lock(mutex_);
     if (completed_ < issued_) {
@@ -105,8 +105,14 @@ void HostStream::notify(std::function<void(const Status&)> done) {
   call(due);
 }
 
-void HostStream::call(const std::vector<Notice>& due) {
-  for (const Notice& notice : due) notice.done(notice.result);
+void HostStream::call(const std::list<Notice>& due) {
+  for (const Notice& notice : due) {
+    // The thread goes on, whatever a user's function throws.
+    static_cast<void>(contained([&]() -> Status {
+      notice.done(notice.result);
+      return Status::ok();
+    }));
+  }
   const std::scoped_lock lock(mutex_);
   --notices_running_;
   changed_.notify_all();

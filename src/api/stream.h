@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,6 +27,7 @@ class HostStream {
   /// Waits a short while. True when it is the ticket's turn.
   bool wait_turn(uint64_t ticket);
   /// Tickets may complete in any order. A ticket's turn comes when all earlier tickets are complete.
+  /// Allocates nothing: no caller could take the error.
   void complete(uint64_t ticket, const Status& status);
   /// Blocks until all tickets taken so far are complete. Returns the first failure since the last call.
   Status synchronize();
@@ -42,7 +44,7 @@ class HostStream {
     Status result;
   };
 
-  void call(const std::vector<Notice>& due);
+  void call(const std::list<Notice>& due);
   bool is_complete(uint64_t target) const { return completed_ >= target && notices_running_ == 0; }
 
   std::mutex mutex_;
@@ -51,7 +53,7 @@ class HostStream {
   uint64_t completed_ = 0;                     ///< the first ticket that is not complete
   std::deque<std::optional<Status>> results_;  ///< of the tickets from completed_ on
   Status last_;                                ///< of the ticket before completed_
-  std::deque<Notice> notices_;
+  std::list<Notice> notices_;                  ///< a list, because `complete` takes them out without memory
   uint32_t notices_running_ = 0;
   Status failure_;
 };

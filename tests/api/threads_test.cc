@@ -5,11 +5,14 @@
 
 #include <csignal>
 #include <fstream>
+#include <future>
 #include <new>
+#include <optional>
 #include <stdexcept>
 
 #include "api/stream.h"
 #include "tests/support/cluster.h"
+#include "tests/support/failing_allocations.h"
 #include "tests/support/scope.h"
 
 namespace tutti::test {
@@ -152,6 +155,44 @@ TEST(ThreadsTest, WhatATaskThrowsIsItsFailure) {
   EXPECT_TRUE(stream->synchronize().is_ok());
   EXPECT_EQ((*progress)->pending(), 0u);
   EXPECT_EQ((*progress)->take_failure().code(), Code::kOutOfMemory);
+}
+
+// Goal: an operation ends without memory, and so does what waits for its end: the progress thread once ended
+// the process.
+TEST(ThreadsTest, AnOperationEndsWithoutMemory) {
+  auto progress = ProgressThread::start();
+  ASSERT_TRUE(progress.is_ok());
+  const auto stream = std::make_shared<HostStream>();
+  std::promise<void> noted;
+  std::future<void> is_noted = noted.get_future();
+  std::optional<FailingAllocations> shortage;  // of the progress thread, which makes it
+  const Status failure(Code::kAborted, "aborted");
+  const auto run = [&]() -> Status {
+    is_noted.wait();
+    shortage.emplace(0, UINT64_MAX);
+    return failure;
+  };
+  EXPECT_TRUE(
+      (*progress)->push({.run = run, .cancelled = [] { return false; }, .streams = {stream}}).is_ok());
+  int told = 0;
+  for (int notice = 0; notice < 3; ++notice) {
+    stream->notify([&](const Status& result) { told += result.code() == Code::kAborted ? 1 : 0; });
+  }
+  noted.set_value();
+  EXPECT_EQ(stream->synchronize().code(), Code::kAborted);
+  EXPECT_EQ(told, 3);
+}
+
+// Goal: what a function that awaits a stream throws ends neither the thread nor the waits for the stream.
+TEST(ThreadsTest, WhatANoticeThrowsIsForgotten) {
+  HostStream stream;
+  const uint64_t ticket = stream.take_handle();
+  bool is_told = false;
+  stream.notify([](const Status&) { throw std::runtime_error("thrown"); });
+  stream.notify([&](const Status&) { is_told = true; });
+  stream.complete(ticket, {});
+  EXPECT_TRUE(is_told);
+  EXPECT_TRUE(stream.synchronize().is_ok());
 }
 
 }  // namespace
