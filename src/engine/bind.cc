@@ -62,7 +62,7 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   operation->choose_result_trials(options.message_bytes);
   operation->short_ = is_short && operation->lanes_.size() == 1;
   for (BoundStep& step : operation->steps_) find_plain(step);
-  operation->find_receives();
+  operation->settle_links();
   operation->copies_in_memory_ = operation->is_copy_in_memory();
   operation->may_refer_ =
       std::any_of(operation->steps_.begin(), operation->steps_.end(),
@@ -70,9 +70,12 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   return operation;
 }
 
-void Operation::find_receives() {
+/// After all ends are bound. From here on, keep_reference allocates nothing.
+void Operation::settle_links() {
   receives_ = std::ranges::any_of(ends_, [](const BoundEnd& end) { return end.recv != nullptr; });
   expect_waiting(receives_);
+  const auto sends = std::ranges::count_if(ends_, [](const BoundEnd& end) { return end.send != nullptr; });
+  reference_links_.reserve(static_cast<size_t>(sends));
 }
 
 /// `copies`, `sums`: whether any result is copied, summed up.
@@ -244,7 +247,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
     }
     operation->lanes_.push_back(lane);
   }
-  operation->find_receives();
+  operation->settle_links();
   operation->settle_messages();
   if (messages.size() == 1) operation->allow_repeats(messages[0]);
   return operation;

@@ -60,7 +60,7 @@ std::unique_ptr<Operation> Operation::bind_blocks(const Plan& plan, uint64_t mos
       operation->bind_message({.peer = peer, .sending = sending}, links);
   }
   operation->blocks_ = std::move(blocks);
-  operation->find_receives();
+  operation->settle_links();
   return operation;
 }
 

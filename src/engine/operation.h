@@ -292,7 +292,7 @@ class Operation {
   void place_buffer(const Message& message, const BoundStep& step);
   void enter_history(BoundStep& step);
   void settle_messages();
-  void find_receives();
+  void settle_links();
   void expect_waiting(bool expected) { most_demoted_bytes_ = expected ? kMostDemotedBytes : 0; }
   void demote(const BoundStep& step, uint64_t bytes) const;
   void claim_slots(const BoundStep& step, uint64_t bytes) const;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "core/result.h"
 #include "tests/engine/raw_links.h"
 #include "tests/sim/workload.h"
+#include "tests/support/failing_allocations.h"
+#include "tests/support/placements.h"
 
 namespace tutti::test {
 namespace {
@@ -265,6 +268,55 @@ TEST(OperationTest, CallsWithTrialsOfResultsAreNotShort) {
   };
   EXPECT_TRUE(is_short(1025));
   EXPECT_FALSE(is_short(1024));
+}
+
+// Goal: a call that has begun allocates nothing, however it was bound: what a worker's thread threw would end
+// the process. Method: two ranks whose slices travel by reference, so that each link notes its first one.
+TEST(OperationTest, RunsWithoutMemory) {
+  constexpr uint64_t kBytes = 512;
+  const Placement apart = place_contiguous({1, 1});
+  const BindOptions options{.type = DataType::kUint32, .reference_bytes = 1, .slots = 4, .slot_bytes = 512};
+  std::vector<std::byte> sent(kBytes);
+  std::vector<std::byte> got(kBytes);
+  const auto messages = [&](uint32_t rank) {
+    return std::vector<Message>{{.buffer = sent.data(), .bytes = kBytes, .peer = 1 - rank, .sending = true},
+                                {.buffer = got.data(), .bytes = kBytes, .peer = 1 - rank}};
+  };
+  using Bind = std::function<std::unique_ptr<Operation>(uint32_t rank, LinkTable & links)>;
+  const Bind by_plan = [&](uint32_t rank, LinkTable& links) {
+    const RunSpec spec = make_spec(Collective::kAllToAll, "direct", 2, kBytes / 2, {4, 512});
+    const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
+    auto operation = Operation::bind(plan, Geometry::uniform(plan, kBytes / 2), options, links);
+    operation->start({.input = sent.data(), .output = got.data()}, 1);
+    return operation;
+  };
+  const Bind by_messages = [&](uint32_t rank, LinkTable& links) {
+    auto operation = Operation::bind_messages(messages(rank), options, links);
+    operation->start({}, 0);
+    return operation;
+  };
+  const Bind by_blocks = [&](uint32_t rank, LinkTable& links) {
+    const Request request{.collective = Collective::kAllToAll, .rank_count = 2, .variable_counts = true};
+    const Plan plan =
+        find_algorithm(Collective::kAllToAll, "hierarchical")->make(request, apart.facts(2), rank);
+    // These blocks are longer, so they travel as messages.
+    auto operation = Operation::bind_blocks(plan, kBytes / 2, options, links);
+    operation->set_blocks(messages(rank), 1);
+    operation->start({}, 0);
+    return operation;
+  };
+  for (const Bind& bind : {by_plan, by_messages, by_blocks}) {
+    RawNetwork network({.slots = 4, .slot_bytes = 512});
+    RawLinks links[2] = {RawLinks(network, 0), RawLinks(network, 1)};
+    const std::unique_ptr<Operation> operations[2] = {bind(0, links[0]), bind(1, links[1])};
+    Progress ends[2] = {};
+    {
+      const FailingAllocations shortage(0, UINT64_MAX);
+      for (int turn = 0; turn < 100; ++turn) ends[turn % 2] = operations[turn % 2]->advance(1);
+    }
+    EXPECT_EQ(ends[0], Progress::kDone);
+    EXPECT_EQ(ends[1], Progress::kDone);
+  }
 }
 
 }  // namespace
