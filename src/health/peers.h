@@ -36,8 +36,8 @@ struct PeerSnapshot {
 /// "rank 3 is in collective 17, ...", or says that the rank does not answer.
 std::string describe_snapshot(uint32_t peer, const PeerSnapshot& snapshot);
 
-/// The error for a rank whose process has ended.
-Status ended_status(uint32_t rank);
+/// The error for a rank whose process has ended. Does not name the rank if memory is short.
+Status ended_status(uint32_t rank) noexcept;
 /// The error for a rank without a sign of life.
 Status silent_status(uint32_t rank);
 
