@@ -3,6 +3,7 @@
 import copy
 import datetime
 import hashlib
+import math
 import os
 import signal
 import sys
@@ -107,6 +108,13 @@ def types(rank, size):
     x = torch.full((2,), 3.0)
     dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
     assert x.tolist() == [1.5 * size] * 2
+    # Regression: NaN as a key of the operators that a group keeps was found as any other factor of its type.
+    for dtype, factors in ((torch.float64, (math.nan, 0.5)), (torch.float16, (0.5, math.nan))):
+        for factor in factors:
+            x = torch.full((2,), 3.0, dtype=dtype)
+            dist.all_reduce(x, dist._make_nccl_premul_sum(factor))
+            assert torch.equal(x.isnan(), torch.full((2,), math.isnan(factor))), (dtype, factors, x)
+            assert math.isnan(factor) or x.tolist() == [1.5 * size] * 2, (dtype, factors, x)
     image = torch.full((2, 3, 4, 4), float(rank)).contiguous(memory_format=torch.channels_last)
     dist.all_reduce(image)
     assert (image == sum(range(size))).all()

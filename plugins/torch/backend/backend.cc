@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <bit>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace tutti_torch {
@@ -456,18 +457,19 @@ tutti_op_t Backend::op_for(const c10d::ReduceOp& op, const at::Tensor& tensor, M
   DeviceSide* const side = tensor.is_cuda() ? &side_on(tensor.device()) : nullptr;
   tutti_comm_t* const comm = side != nullptr ? side->usable() : usable();
   auto& premultiplied = premultiplied_[side != nullptr ? 1 : 0];
-  const auto known = premultiplied.find({memory.type, factor});
+  const std::pair key(memory.type, std::bit_cast<uint64_t>(factor));
+  const auto known = premultiplied.find(key);
   if (known != premultiplied.end()) return known->second;
   if (premultiplied.size() >= kPremultipliedMax) {
     if (side != nullptr) side->drain();
     (void)tutti_host_stream_synchronize(stream_);
-    for (const auto& [key, made] : premultiplied) (void)tutti_op_destroy(made, comm);
+    for (const auto& [_, old] : premultiplied) (void)tutti_op_destroy(old, comm);
     premultiplied.clear();
   }
   const auto scalar = at::scalar_tensor(factor, at::toRealValueType(tensor.scalar_type()));
   tutti_op_t made = TUTTI_SUM;
   throw_on(tutti_op_create_premul_sum(&made, scalar.data_ptr(), memory.type, comm));
-  premultiplied[{memory.type, factor}] = made;
+  premultiplied[key] = made;
   return made;
 }
 

@@ -158,8 +158,9 @@ class Backend : public c10d::Backend {
   /// for it, and its callbacks may issue calls.
   std::recursive_mutex issuing_;
   std::chrono::milliseconds deadline_set_{0};
-  /// For the communicator in host memory, and for the communicator on the device.
-  std::map<std::pair<tutti_type_t, double>, tutti_op_t> premultiplied_[2];
+  /// For the communicator in host memory, and for the communicator on the device. By the bits of the factor:
+  /// NaN has no place in the order of numbers, so that a map would find any other factor for it.
+  std::map<std::pair<tutti_type_t, uint64_t>, tutti_op_t> premultiplied_[2];
   std::atomic<uint64_t> sequence_{0};
   std::atomic<uint64_t> messages_{0};  ///< the sequence number of sends and receives
   uint64_t monitored_ = 0;
