@@ -119,6 +119,26 @@ def order(rank, size):
     assert work.wait(datetime.timedelta(seconds=60)) and work.is_completed()
 
 
+def barriers(rank, size):
+    """A barrier on a device ends after the current stream's work, and blocks the program."""
+    # Regression: c10d passes the ids of devices only, and every barrier was one of the CPU.
+    device = torch.device("cuda", torch.cuda.current_device())
+    host, x = torch.zeros(1 << 22).pin_memory(), torch.empty(1 << 22, device=device)
+    bound = dist.new_group(device_id=device)
+    only_cuda = dist.new_group(backend="cuda:tutti")
+    dist.all_reduce(cuda([1.0]), group=only_cuda)
+    for group, options in ((None, {"device_ids": [device.index]}), (bound, {}), (only_cuda, {})):
+        for asynchronous in (False, True):
+            for _ in range(8):
+                x.copy_(host, non_blocking=True)
+            copied = torch.cuda.Event()
+            copied.record()
+            work = dist.barrier(group, async_op=asynchronous, **options)
+            if work:
+                work.wait()
+            assert copied.query(), (options, asynchronous)
+
+
 def messages(rank, size):
     """Messages in the order of calls; a batch sends and receives at once."""
     right, left = (rank + 1) % size, (rank - 1) % size

@@ -29,7 +29,7 @@ def _create(facts, options):
     else:
         options = options.__copy__()
     options._timeout = facts.timeout
-    return _backend.create(facts.store, facts.group_rank, facts.group_size, options)
+    return _backend.create(facts.store, facts.group_rank, facts.group_size, options, facts.process_group)
 
 
 dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])

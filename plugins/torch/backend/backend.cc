@@ -131,10 +131,11 @@ struct Backend::Pending {
 };
 
 c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                            const c10::intrusive_ptr<GroupOptions>& options) {
+                                            const c10::intrusive_ptr<GroupOptions>& options,
+                                            const Owner& owner) {
   constexpr int kHostMemory = 0;
   tutti_comm_t* const comm = join_ranks(*store, kIdKey, rank, size, *options, kHostMemory);
-  return Groups::all().add(c10::make_intrusive<Backend>(store, rank, size, options, comm));
+  return Groups::all().add(c10::make_intrusive<Backend>(store, rank, size, options, comm, owner));
 }
 
 void Backend::leave_all() {
@@ -145,10 +146,11 @@ void Backend::leave_all() {
 }
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 c10::intrusive_ptr<GroupOptions> options, tutti_comm_t* comm)
+                 c10::intrusive_ptr<GroupOptions> options, tutti_comm_t* comm, const Owner& owner)
     : c10d::Backend(rank, size),
       store_(store),
       options_(std::move(options)),
+      owner_(owner),
       mail_(rank, size, store),
       comm_(comm) {
   throw_on(tutti_host_stream_create(&stream_));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "device.h"
@@ -34,14 +35,18 @@ class Backend : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+  /// The group that a backend is made for; null: unknown.
+  using Owner = c10::intrusive_ptr<c10d::ProcessGroup>;
+
   /// Joins the other ranks through the store. Blocks until all have come, at most for the timeout.
   static c10::intrusive_ptr<Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                            const c10::intrusive_ptr<GroupOptions>& options);
+                                            const c10::intrusive_ptr<GroupOptions>& options,
+                                            const Owner& owner = {});
   /// Leaves all groups, without waiting for their operations. For the program's end: an interpreter that ends
   /// ends each thread that asks for its lock, in the middle of C++.
   static void leave_all();
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-          c10::intrusive_ptr<GroupOptions> options, tutti_comm_t* comm);
+          c10::intrusive_ptr<GroupOptions> options, tutti_comm_t* comm, const Owner& owner = {});
   ~Backend() override;
 
   const std::string getBackendName() const override { return "tutti"; }
@@ -124,6 +129,8 @@ class Backend : public c10d::Backend {
   WorkPtr issue(Description what, const Call& call);
   WorkPtr issue_on_device(const c10::intrusive_ptr<Work>& work, bool is_async, const Call& call);
   DeviceSide& side_on(at::Device device);
+  at::Device device_of_barrier(const c10d::BarrierOptions& options) const;
+  bool serves_only_cuda() const;
   c10::intrusive_ptr<Work> make_numbered(Description what, uint64_t sequence);
   WorkPtr issue_together(Description what, std::vector<DeviceCall> calls);
   static bool is_on_stream(const Work& work) { return dynamic_cast<const StreamWork*>(&work) != nullptr; }
@@ -146,6 +153,7 @@ class Backend : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<GroupOptions> options_;
+  const c10::weak_intrusive_ptr<c10d::ProcessGroup> owner_;  ///< which owns this
   std::shared_ptr<Observers> observers_ = std::make_shared<Observers>();
   Mail mail_;
   /// Null after an abort or the end. abort() may take it while another thread is in a call.

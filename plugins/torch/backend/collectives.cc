@@ -1,5 +1,6 @@
 // The collectives of Backend: each checks its tensors, brings lists into one piece, and issues one call of
 // tutti.
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -463,10 +464,30 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
   });
 }
 
+/// Whether this group has CUDA tensors only, so that c10d sends every barrier to CUDA.
+bool Backend::serves_only_cuda() const {
+  const auto group = owner_.lock();
+  return group && !group->hasBackendForDeviceType(c10::DeviceType::CPU);
+}
+
+/// The device on whose current stream a barrier waits. On the CPU only the ranks' threads wait for each
+/// other. c10d passes the ids of the devices, but neither the device nor whether it asks for the CPU or for
+/// CUDA. What decides here must be equal on all ranks.
+at::Device Backend::device_of_barrier(const c10d::BarrierOptions& options) const {
+  if (options.device && (options.device->is_cpu() || options.device->has_index())) return *options.device;
+  // A process without CUDA may pass ids too.
+  if (!options.device_ids.empty() && at::hasCUDA())
+    return {at::kCUDA, static_cast<at::DeviceIndex>(options.device_ids[0])};
+  const auto bound = getBoundDeviceId();
+  if (bound && bound->is_cuda()) return *bound;
+  const DeviceSide* const side = side_.load();
+  return side != nullptr && serves_only_cuda() ? side->device() : at::kCPU;
+}
+
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   const auto work = make_work({.type = OpType::BARRIER,
                                .title = "tutti:barrier",
-                               .device = options.device.value_or(at::kCPU),
+                               .device = device_of_barrier(options),
                                .timeout = options.timeout},
                               sequence_);
   if (is_on_stream(*work)) static_cast<StreamWork&>(*work).block_program();

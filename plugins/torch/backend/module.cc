@@ -10,8 +10,10 @@ namespace tutti_torch {
 namespace {
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                         const c10::intrusive_ptr<GroupOptions>& options) {
-  return Backend::create(store, rank, size, options);
+                                         const c10::intrusive_ptr<GroupOptions>& options,
+                                         c10d::ProcessGroup* group) {
+  const auto owner = group != nullptr ? Backend::Owner::unsafe_reclaim_from_nonowning(group) : nullptr;
+  return Backend::create(store, rank, size, options, owner);
 }
 
 }  // namespace
@@ -39,7 +41,7 @@ PYBIND11_MODULE(_backend, module) {
       .def("__copy__", copy)
       .def("__deepcopy__", [copy](const GroupOptions& self, const py::dict&) { return copy(self); });
   module.def("create", &tutti_torch::create, py::arg("store"), py::arg("rank"), py::arg("size"),
-             py::arg("options"), py::call_guard<py::gil_scoped_release>(),
+             py::arg("options"), py::arg("group") = nullptr, py::call_guard<py::gil_scoped_release>(),
              "Joins a group through a c10d store. Blocks until all ranks have come.");
   py::module::import("atexit").attr("register")(py::cpp_function(&tutti_torch::Backend::leave_all));
 }
