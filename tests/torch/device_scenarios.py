@@ -8,6 +8,7 @@ import datetime
 import os
 import pathlib
 import sys
+import threading
 import time
 
 sys.setdlopenflags(os.RTLD_LAZY)  # the stand-in lacks functions that torch names and never calls here
@@ -160,6 +161,38 @@ def groups(rank, size):
         x = cuda([rank + 1.0])
         dist.all_reduce(x, group=pair)
         assert x.item() == 3
+    dist.barrier()
+
+
+def abandoned(rank, size):
+    """abort ends the first call with CUDA tensors of a rank, while the other ranks make none."""
+    # Regression: the call waited until the group's timeout, half an hour, and the end of the group waited for it.
+    for caller in (0, 1):  # rank 0 waits for the other ranks, rank 1 for rank 0
+        group = dist.new_group()
+        if rank == caller:
+            x, errors = cuda([1.0]), []
+
+            def call(x=x, group=group, errors=errors):
+                try:
+                    dist.all_reduce(x, group=group)
+                except Exception as error:  # torch has several classes
+                    errors.append(str(error))
+
+            thread = threading.Thread(target=call, daemon=True)
+            thread.start()
+            deadline = time.monotonic() + 60
+            backend = group._get_backend(torch.device("cuda"))
+            while backend._get_sequence_number_for_group() == 0 and time.monotonic() < deadline:
+                pass  # the call has not begun
+            if rank == 0:  # looks, because the thread cannot use the store during a wait
+                store = dist.distributed_c10d._world.pg_map[group][1]
+                while not store.check(["cpu//tutti/id/device"]) and time.monotonic() < deadline:
+                    pass  # the call has not come to the other ranks
+            backend.abort()
+            thread.join(30)
+            assert not thread.is_alive(), "abort did not end the call"
+            assert len(errors) == 1 and "aborted" in errors[0], errors
+        dist.destroy_process_group(group)
     dist.barrier()
 
 

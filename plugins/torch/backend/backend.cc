@@ -12,50 +12,8 @@ namespace {
 
 constexpr const char* kIdKey = "tutti/id";
 constexpr const char* kDeviceIdKey = "tutti/id/device";
-// tutti refuses longer deadlines.
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 // Operators with a factor that a backend keeps, before it frees them all.
 constexpr size_t kPremultipliedMax = 64;
-
-/// The id of the communicator: rank 0 puts it into the store.
-tutti_unique_id_t share_id(c10d::Store& store, const char* key, int rank, int size,
-                           std::chrono::milliseconds timeout) {
-  tutti_unique_id_t id;
-  if (rank == 0) {
-    throw_on(tutti_get_unique_id(&id));
-    if (size > 1) store.set(key, std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
-    return id;
-  }
-  store.wait({key}, timeout);
-  const auto value = store.get(key);
-  TORCH_CHECK(value.size() == sizeof(id.bytes), "tutti: the store holds ", value.size(), " bytes under ", key,
-              " instead of an id");
-  std::copy(value.begin(), value.end(), id.bytes);
-  return id;
-}
-
-/// Joins the ranks of the store; `device` as in tutti_config_t.
-tutti_comm_t* join_ranks(c10d::Store& store, const char* key, int rank, int size, const GroupOptions& options,
-                         int device) {
-  const auto timeout = std::clamp(options.timeout, std::chrono::milliseconds(1), kLongest);
-  const tutti_unique_id_t id = share_id(store, key, rank, size, timeout);
-  tutti_config_t config = TUTTI_CONFIG_INIT;
-  config.device = device;
-  config.reproducible = options.reproducible ? 1 : 0;
-  config.threads = options.threads;
-  config.timeout_ms = static_cast<uint64_t>(timeout.count());
-  config.setup_timeout_ms = config.timeout_ms;
-  tutti_comm_t* comm = nullptr;
-  throw_on(tutti_comm_create(&comm, size, id, rank, &config), timeout);
-  if (rank == 0 && size > 1) {
-    try {
-      store.deleteKey(key);  // all ranks have the id; a store may serve a later group under the same name
-    } catch (const std::exception&) {
-      // A store that cannot delete keys.
-    }
-  }
-  return comm;
-}
 
 /// Where the tensors of a call are. Errors: on several devices.
 at::Device place_of(const Description& what) {
@@ -134,7 +92,8 @@ c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store
                                             const c10::intrusive_ptr<GroupOptions>& options,
                                             const Owner& owner) {
   constexpr int kHostMemory = 0;
-  tutti_comm_t* const comm = join_ranks(*store, kIdKey, rank, size, *options, kHostMemory);
+  const Meeting meeting{.store = *store, .key = kIdKey, .rank = rank, .size = size};
+  tutti_comm_t* const comm = join_ranks(meeting, *options, kHostMemory, nullptr);
   return Groups::all().add(c10::make_intrusive<Backend>(store, rank, size, options, comm, owner));
 }
 
@@ -169,6 +128,7 @@ void Backend::shutdown() {
 /// Destroys what the group holds. Without `waits` operations that are not complete are aborted.
 void Backend::leave(bool waits) {
   const WithoutGil released;
+  join_stop_.stop();  // the joining thread has the lock that this thread needs
   mail_.stop("the process group was destroyed");
   if (DeviceSide* const side = side_.load()) side->leave(waits);
   tutti_comm_t* comm = comm_.exchange(nullptr);
@@ -182,7 +142,9 @@ void Backend::leave(bool waits) {
 
 void Backend::abort() {
   const WithoutGil released;
-  if (tutti_comm_t* comm = comm_.exchange(nullptr)) (void)tutti_comm_abort(comm);
+  tutti_comm_t* const comm = comm_.exchange(nullptr);
+  join_stop_.stop();
+  if (comm != nullptr) (void)tutti_comm_abort(comm);
   if (DeviceSide* const side = side_.load()) side->abort();
   mail_.stop("the process group was aborted");
 }
@@ -214,10 +176,16 @@ c10::intrusive_ptr<Work> Backend::make_numbered(Description what, uint64_t seque
 DeviceSide& Backend::side_on(at::Device device) {
   (void)usable();
   if (!device_) {
-    tutti_comm_t* const comm = join_ranks(*store_, kDeviceIdKey, rank_, size_, *options_,
-                                          TUTTI_CUDA_DEVICE(static_cast<int>(device.index())));
-    device_ = std::make_unique<DeviceSide>(comm, device);
+    const Meeting meeting{.store = *store_, .key = kDeviceIdKey, .rank = rank_, .size = size_};
+    const int number = TUTTI_CUDA_DEVICE(static_cast<int>(device.index()));
+    device_ = std::make_unique<DeviceSide>(join_ranks(meeting, *options_, number, &join_stop_), device);
     side_ = device_.get();
+    try {
+      join_stop_.check();
+    } catch (...) {  // the stop came when the ranks had joined, and maybe before side_ was set
+      device_->abort();
+      throw;
+    }
   }
   TORCH_CHECK(device_->device() == device, "tutti: the tensor is on ", device, ", but rank ", rank_,
               " of this group is on ", device_->device(), "; a rank uses one device");

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "device.h"
+#include "joining.h"
 #include "mail.h"
 #include "work.h"
 
@@ -162,6 +163,7 @@ class Backend : public c10d::Backend {
   /// Made by the first call with CUDA tensors.
   std::unique_ptr<DeviceSide> device_;
   std::atomic<DeviceSide*> side_{nullptr};  ///< the same, for threads that do not hold issuing_
+  JoinStop join_stop_;                      ///< ends the join of that first call
   /// One thread at a time uses the communicator. Recursive: a completion may come inside the call that asks
   /// for it, and its callbacks may issue calls.
   std::recursive_mutex issuing_;
