@@ -140,6 +140,30 @@ def barriers(rank, size):
             assert copied.query(), (options, asynchronous)
 
 
+def compressed(rank, size):
+    """The thread of PowerSGD works after the program's stream, which then waits for it. Its own kernels do not run here,
+    so copies take their place."""
+    # Regression: the thread used its own current stream, and read gradients that were not there yet.
+    import tutti.ddp
+
+    host, nothing = torch.ones(1 << 22).pin_memory(), torch.zeros(1 << 22).pin_memory()
+    x, y = nothing.to("cuda"), nothing.to("cuda")
+
+    class Bucket:
+        buffer, gradients, parameters = (lambda self: y), (lambda self: [x]), (lambda self: [x])
+
+    def reduce(pairs):
+        for source in (*[nothing] * 8, x):
+            y.copy_(source, non_blocking=True)
+
+    state = tutti.ddp._PowerSgd(1, dist.group.WORLD)
+    state._reduce = reduce
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for source in (*[nothing] * 8, host):
+            x.copy_(source, non_blocking=True)
+        assert torch.equal(state.hook(Bucket()).wait().cpu(), host)
+
+
 def messages(rank, size):
     """Messages in the order of calls; a batch sends and receives at once."""
     right, left = (rank + 1) % size, (rank - 1) % size

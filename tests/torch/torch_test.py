@@ -127,7 +127,8 @@ def check_exit():
 def check_device():
     """CUDA tensors: every collective, messages and groups, in the order of the streams, beside CPU tensors"""
     for ranks in (2, 3):  # three ranks share two devices
-        status, output, errors = run("collectives", "both", "order", "barriers", "messages", "groups", "abandoned",
+        status, output, errors = run("collectives", "both", "order", "barriers", "compressed", "messages", "groups",
+                                     "abandoned",
                                      starter=["-m", "tutti.launch", "-n", str(ranks)], program="device_scenarios.py",
                                      place=installed_on_devices)
         assert status == 0 and not output, f"status {status}\n{output}{errors}"

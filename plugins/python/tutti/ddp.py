@@ -54,22 +54,33 @@ class _PowerSgd:
         self._rank, self._group = rank, group
         self.residuals: dict[Any, torch.Tensor] = {}  # by parameter, because DDP rebuilds its buckets
         self._right: dict[Any, torch.Tensor] = {}
+        self._stream: torch.cuda.Stream | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-powersgd")
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         buffer, gradients, parameters = bucket.buffer(), bucket.gradients(), bucket.parameters()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+            devices=[buffer.device] if buffer.is_cuda else None)
+        stream = self._stream_after_program(buffer.device) if buffer.is_cuda else None
 
         def run():
             try:
-                with torch.no_grad():
+                with torch.no_grad(), torch.cuda.stream(stream):
                     self._reduce(list(zip(parameters, gradients)))
-                future.set_result(buffer)
+                    future.set_result(buffer)  # whoever waits for the future waits for the stream, as it is now
             except Exception as error:  # DDP raises it
                 future.set_exception(error)
 
         self._thread.submit(run)
         return future
+
+    def _stream_after_program(self, device: torch.device) -> torch.cuda.Stream:
+        """The thread's stream, behind what the program has issued: the gradients. It is not the program's own stream,
+        where calls of this thread and of the program would come in another order on each rank."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)
+        self._stream.wait_stream(torch.cuda.current_stream(device))
+        return self._stream
 
     def _is_thin(self, gradient):
         if gradient.dim() < 2:
