@@ -64,7 +64,7 @@ struct Node {
   uint32_t parent = kNoNode;  ///< the node that this one lies in
   std::string bus_id;         ///< PCI address, as 0000:4f:00.0; empty: none
   std::string model;          ///< printable text without quotes; may be empty
-  int32_t os_index = -1;      ///< the operating system's number of a NUMA node, core or GPU; -1: unknown
+  int32_t os_index = -1;      ///< the system's number of a NUMA node, a GPU, a core's first CPU; -1: unknown
   uint32_t count = 1;         ///< threads of a core, ports of a NIC, switches behind one kNvswitch
   uint64_t memory_bytes = 0;  ///< 0: none or unknown
   Fact bytes_per_s = {};      ///< a NIC's ports together, each way; 0: unknown or no NIC

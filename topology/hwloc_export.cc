@@ -1,9 +1,12 @@
 // Writes a graph as hwloc 2's XML.
 //
-// hwloc needs what a graph does not have: sets of processors, which are numbered here in the order of the
-// cores; groups around NUMA nodes where a package has several; PCI addresses; and the ports of PCI switches.
+// hwloc needs what a graph does not have: sets of processors, of which a graph knows each core's first one;
+// groups around NUMA nodes where a package has several; PCI addresses; and the ports of PCI switches.
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,16 +20,17 @@ bool is_device(NodeKind kind) {
   return kind == NodeKind::kGpu || kind == NodeKind::kNic || kind == NodeKind::kPciSwitch;
 }
 
-/// The numbers [first, end), in hwloc's words of 32 bits.
-std::string bits_text(uint32_t first, uint32_t end) {
-  std::string text;
-  for (uint32_t word = end == 0 ? 0 : (end - 1) / 32;; --word) {
-    uint32_t value = 0;
-    for (uint32_t bit = std::max(first, word * 32); bit < std::min(end, word * 32 + 32); ++bit)
-      value |= 1u << bit % 32;
-    text += (text.empty() ? "" : ",") + format("0x%08x", value);
-    if (word == 0) return text;
+/// A set of numbers, in hwloc's words of 32 bits.
+std::string bits_text(std::span<const uint32_t> numbers) {
+  std::vector<uint32_t> words(1, 0);
+  for (const uint32_t number : numbers) {
+    if (number / 32 >= words.size()) words.resize(number / 32 + 1, 0);
+    words[number / 32] |= 1u << number % 32;
   }
+  std::string text;
+  for (size_t word = words.size(); word-- > 0;)
+    text += (text.empty() ? "" : ",") + format("0x%08x", words[word]);
+  return text;
 }
 
 class Exporter {
@@ -35,6 +39,7 @@ class Exporter {
 
   std::string run(uint32_t host) {
     number_parts(host);
+    number_threads();
     out_ =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
         "<topology version=\"2.0\">\n";
@@ -53,7 +58,7 @@ class Exporter {
     uint32_t end = 0;
   };
 
-  /// Threads of cores and NUMA nodes inside each node, numbered in the order of writing. A machine without
+  /// Threads of cores and NUMA nodes inside each node, in the order of writing. A machine without
   /// cores has one thread for each NUMA node, which no object shows.
   void number_parts(uint32_t node) {
     Range& threads = threads_[node];
@@ -70,6 +75,36 @@ class Exporter {
     memories_[node].end = memory_count_;
   }
 
+  /// A core's first thread has the core's number, and the others have numbers that are left. Threads are
+  /// numbered in the order of writing if two cores have one number, or if a number is unknown or too large
+  /// for sets.
+  void number_threads() {
+    constexpr int32_t kNumbersMax = 1 << 16;
+    thread_numbers_.resize(thread_count_);
+    std::iota(thread_numbers_.begin(), thread_numbers_.end(), 0u);
+    memory_numbers_.resize(memory_count_);
+    std::iota(memory_numbers_.begin(), memory_numbers_.end(), 0u);
+    const std::vector<uint32_t> cores = graph_.of_kind(NodeKind::kCore);
+    std::set<uint32_t> taken;
+    for (const uint32_t core : cores) {
+      const int32_t number = graph_.node(core).os_index;
+      if (number < 0 || number >= kNumbersMax || !taken.insert(static_cast<uint32_t>(number)).second) return;
+    }
+    uint32_t left = 0;
+    for (const uint32_t core : cores) {
+      const Range& threads = threads_[core];
+      for (uint32_t thread = threads.first; thread < threads.end; ++thread) {
+        while (taken.contains(left)) ++left;
+        const bool is_first = thread == threads.first;
+        thread_numbers_[thread] = is_first ? static_cast<uint32_t>(graph_.node(core).os_index) : left++;
+      }
+    }
+  }
+
+  static std::span<const uint32_t> part_of(const std::vector<uint32_t>& numbers, const Range& range) {
+    return std::span(numbers).subspan(range.first, range.end - range.first);
+  }
+
   void line(size_t depth, const std::string& text) { out_ += std::string(2 * depth, ' ') + text + "\n"; }
   void close(size_t depth) { line(depth, "</object>"); }
   void write_info(size_t depth, const char* name, const std::string& value) {
@@ -78,11 +113,11 @@ class Exporter {
 
   /// An object with the processors of `node`.
   void open(size_t depth, const char* type, uint32_t node, const std::string& more, const char* end = ">") {
-    const std::string threads = bits_text(threads_[node].first, threads_[node].end);
+    const std::string threads = bits_text(part_of(thread_numbers_, threads_[node]));
     // Parts below a NUMA node belong to that node.
     const uint32_t numa = graph_.around(node, NodeKind::kNuma);
     const Range& inside = memories_[numa == kNoNode ? node : numa];
-    const std::string memories = bits_text(inside.first, inside.end);
+    const std::string memories = bits_text(part_of(memory_numbers_, inside));
     std::string text =
         format("<object type=\"%s\"", type) + more + " gp_index=\"" + std::to_string(++objects_) + "\"";
     for (const char* prefix : {"", "complete_"}) {
@@ -149,7 +184,7 @@ class Exporter {
     const Range all = threads_[index];
     for (uint32_t thread = all.first; thread < all.end; ++thread) {
       threads_[index] = {thread, thread + 1};
-      open(depth + 1, "PU", index, format(" os_index=\"%u\"", thread), "/>");
+      open(depth + 1, "PU", index, format(" os_index=\"%u\"", thread_numbers_[thread]), "/>");
     }
     threads_[index] = all;
     close(depth);
@@ -301,6 +336,8 @@ class Exporter {
   uint32_t memory_count_ = 0;
   std::map<uint32_t, Range> threads_;
   std::map<uint32_t, Range> memories_;
+  std::vector<uint32_t> thread_numbers_;  ///< the system's, by place in the order of writing
+  std::vector<uint32_t> memory_numbers_;
   std::map<uint32_t, std::string> object_of_;
 };
 

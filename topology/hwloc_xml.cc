@@ -252,16 +252,27 @@ class Importer {
     if (type == "Package") place.package = packages_[&object];
     if (type == "L3Cache")
       place.cache = add_part(NodeKind::kL3, "l3." + std::to_string(caches_++), object, place);
-    if (type == "Core") place.core = add_core(object, place);
-    if (type == "PU") {
-      if (place.core == kNoNode) {
-        add_core(object, place);
-      } else {
-        // The core was made with one thread, for its first PU.
-        if (seen_thread_[place.core]++ > 0) ++assembly_.node(place.core).count;
-      }
+    if (type == "Core") {
+      place.core = add_core(object, place);
+      assembly_.node(place.core).os_index = -1;  // a number inside the package; see add_thread
     }
+    if (type == "PU") add_thread(object, place);
     return read_children(object, place);
+  }
+
+  /// A core is known by its first PU's number, which is that of a CPU.
+  void add_thread(const XmlElement& object, const Place& place) {
+    if (place.core == kNoNode) {
+      add_core(object, place);
+      return;
+    }
+    Node& core = assembly_.node(place.core);
+    // The core was made with one thread, for its first PU.
+    if (seen_thread_[place.core]++ > 0) {
+      ++core.count;
+    } else {
+      core.os_index = os_index(object);
+    }
   }
 
   /// The NUMA node with the object's processors, if the object is not larger than one.

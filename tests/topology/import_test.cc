@@ -4,8 +4,10 @@
 
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "tests/topology/shared_files.h"
+#include "topology/cards.h"
 #include "topology/file.h"
 #include "topology/hwloc_xml.h"
 #include "topology/nccl_xml.h"
@@ -70,6 +72,29 @@ TEST(HwlocTest, PartsSpeedsAndWiresAreImported) {
   EXPECT_EQ(graph.node(graph.find("nvswitch")).count, 2u);
   EXPECT_EQ(WidestPaths(graph, graph.find("gpu0")).bytes_per_s(graph.find("gpu1")), 450'000'000'000u);
   EXPECT_EQ(WidestPaths(graph, graph.find("gpu1")).bytes_per_s(graph.find("numa0")), 15'753'846'000u);
+}
+
+// Goal: a core's index is a CPU. It was hwloc's index of a core, which counts anew in every package, so both
+// cores were taken for CPU 0.
+TEST(HwlocTest, CoresAreKnownByTheirFirstCpu) {
+  const auto [graph, notes] = imported(R"(<topology version="2.0"><object type="Machine" cpuset="0xf">
+    <object type="Package" os_index="0" cpuset="0x5"><object type="Core" os_index="0" cpuset="0x5">
+      <object type="PU" os_index="0" cpuset="0x1"/><object type="PU" os_index="2" cpuset="0x4"/>
+    </object></object>
+    <object type="Package" os_index="1" cpuset="0xa"><object type="Core" os_index="0" cpuset="0xa">
+      <object type="PU" os_index="1" cpuset="0x2"/><object type="PU" os_index="3" cpuset="0x8"/>
+    </object></object>
+  </object></topology>)");
+  const auto cores = graph.of_kind(NodeKind::kCore);
+  ASSERT_EQ(cores.size(), 2u);
+  EXPECT_EQ(graph.node(cores[0]).os_index, 0);
+  EXPECT_EQ(graph.node(cores[1]).os_index, 1);
+  EXPECT_EQ(graph.node(cores[1]).count, 2u);
+  EXPECT_EQ(graph.around(core_of(graph, CpuSet(0b10)), NodeKind::kPackage), graph.find("package1"));
+  // A file that was written from the graph keeps this.
+  const auto again = parse_topology(*export_hwloc(graph));
+  ASSERT_TRUE(again) << again.status().text();
+  EXPECT_EQ(again->graph.node(again->graph.find("core1")).os_index, 1);
 }
 
 TEST(HwlocTest, FaultsNameTheLine) {
@@ -192,6 +217,41 @@ void check_file(const std::string& path) {
     ASSERT_TRUE(text);
     EXPECT_EQ(imported(*text).graph.of_kind(NodeKind::kGpu).size(),
               file->graph.of_kind(NodeKind::kGpu).size());
+  }
+}
+
+/// The CPUs of each core of a file by hwloc, in its order.
+void add_cpus(const XmlElement& object, bool is_in_core, std::vector<std::vector<int32_t>>& cpus_of) {
+  for (const XmlElement& child : object.children) {
+    const bool is_core = child.value("type") == "Core";
+    const bool is_cpu = child.value("type") == "PU";
+    if (is_core || (is_cpu && !is_in_core)) cpus_of.emplace_back();
+    if (is_cpu) cpus_of.back().push_back(std::stoi(std::string(child.value("os_index"))));
+    add_cpus(child, is_in_core || is_core, cpus_of);
+  }
+}
+
+// Goal: what placements, probes and cards take for a CPU is one of the core's.
+TEST(MachinesTest, IndicesOfCoresAreCpusOfTheirs) {
+  auto files = test::files_under(TUTTI_MACHINES);
+  for (const std::string& path : test::files_under(TUTTI_REAL_MACHINES)) files.push_back(path);
+  for (const std::string& path : files) {
+    SCOPED_TRACE(path);
+    std::ifstream file(path);
+    const auto root = parse_xml(std::string{std::istreambuf_iterator<char>(file), {}});
+    if (!root || root->name != "topology" || !root->value("version").starts_with("2.")) continue;
+    std::vector<std::vector<int32_t>> cpus_of;
+    add_cpus(*root, false, cpus_of);
+    const auto machine = import_hwloc(*root);
+    ASSERT_TRUE(machine) << machine.status().text();
+    const auto cores = machine->graph.of_kind(NodeKind::kCore);
+    ASSERT_EQ(cores.size(), cpus_of.size());
+    std::set<int32_t> indices;
+    for (size_t i = 0; i < cores.size(); ++i) {
+      const int32_t index = machine->graph.node(cores[i]).os_index;
+      EXPECT_THAT(cpus_of[i], Contains(index)) << machine->graph.node(cores[i]).name;
+      EXPECT_TRUE(indices.insert(index).second) << index;
+    }
   }
 }
 
