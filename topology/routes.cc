@@ -71,6 +71,11 @@ Result<Routes> Routes::of(const Graph& graph, RanksAre ranks) {
   Routes routes(graph);
   routes.split_hosts(has_gpus);
   routes.order_hosts();
+  if (const size_t found = routes.ranks_.size(); found < 2) {
+    return Status(
+        Code::kInvalidArgument,
+        format("a search needs two GPUs or two cores that lie in hosts; of %zu, %zu do", count, found));
+  }
   return routes;
 }
 

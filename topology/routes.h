@@ -50,7 +50,7 @@ class Routes {
     uint32_t rank_count() const { return static_cast<uint32_t>(shape->ranks.size()); }
   };
 
-  /// The graph is borrowed. Errors: kInvalidArgument if there are less than two ranks.
+  /// The graph is borrowed. Errors: kInvalidArgument if there are less than two ranks in hosts.
   static Result<Routes> of(const Graph& graph, RanksAre ranks = RanksAre::kGpus);
 
   /// Makes the ranks at `places`, which are positions in ranks(), the only ranks: rank r then has place r.

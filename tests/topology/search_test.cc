@@ -243,6 +243,16 @@ TEST(SearchTest, OneRankIsRefused) {
               HasSubstr("needs two GPUs or two cores, found 1"));
 }
 
+// Cores that lie in no host were counted as ranks, so a search divided by their number, which was 0, and
+// predictions read the first of no ranks.
+TEST(SearchTest, RanksOutsideHostsAreRefused) {
+  const std::string text = "package p\ncore c0 in p\ncore c1 in p\n";
+  EXPECT_THAT(std::string(search(graph_of(text)).status().text()), HasSubstr("lie in hosts; of 2, 0 do"));
+  EXPECT_THAT(std::string(search(graph_of(text + "host h\ncore c2 in h\n")).status().text()),
+              HasSubstr("lie in hosts; of 3, 1 do"));
+  EXPECT_EQ(offers_of(graph_of(text + "host h\ncore c2 in h\ncore c3 in h\n")).ranks.size(), 2u);
+}
+
 TEST(SearchTest, EqualGraphsGiveEqualOffers) {
   const char* text = "16 hosts x 4 gpus, nvlink 300 GB/s, nic 4 x 25 GB/s, fat tree 1:1, leaf 4 hosts";
   const Offers first = offers_of(described(text));

@@ -83,6 +83,11 @@ def check_scale():
 def check_refusals():
     """Wrong machines end with status 1, wrong arguments with status 2"""
     assert "line 1" in run("all_reduce", "-d", "8 cats", status=1)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "no_host.topo"
+        path.write_text("tutti topology 1\npackage p\ncore c0 in p\ncore c1 in p\n"
+                        "link p c0 inside 10 GB/s file 10 ns file\nlink p c1 inside 10 GB/s file 10 ns file\n")
+        assert "lie in hosts; of 2, 0 do" in run("all_reduce", str(path), "-n", "2", status=1)[1]
     assert "places for 8" in run("all_reduce", DGX, "--ranks", "9", status=1)[1]
     assert "has no algorithm 'rong'" in run("all_reduce", DGX, "-a", "rong", status=2)[1]
     assert "no range of bytes" in run("all_reduce", DGX, "-b", "1M", "-e", "1K", status=2)[1]
