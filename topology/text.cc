@@ -50,17 +50,26 @@ void print_edge(std::string& out, const Graph& graph, const Edge& edge) {
   out += "\n";
 }
 
+/// Up to a '#' outside of quotes: models of machines have such signs.
+std::string_view without_comment(std::string_view line) {
+  bool in_quotes = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"') in_quotes = !in_quotes;
+    if (line[i] == '#' && !in_quotes) return line.substr(0, i);
+  }
+  return line;
+}
+
 class Parser {
  public:
   Result<Graph> run(std::string_view text) {
     bool titled = false;
     while (!text.empty()) {
       const size_t end = std::min(text.find('\n'), text.size());
-      std::string_view line = text.substr(0, end);
+      const std::string_view line = text.substr(0, end);
       text.remove_prefix(std::min(end + 1, text.size()));
       ++line_number_;
-      line = line.substr(0, line.find('#'));
-      Scanner scanner(line);
+      Scanner scanner(without_comment(line));
       if (scanner.at_end()) continue;
       if (titled) {
         TUTTI_TRY(parse_line(scanner));

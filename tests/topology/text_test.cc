@@ -67,6 +67,29 @@ TEST(TextTest, CommentsAndBlankLinesAreSkipped) {
   EXPECT_TRUE(parse_graph("\n # a machine\n tutti topology 1 # this form\n\n\thost  h\r\n"));
 }
 
+// Goal: a rank's graph is read by the other ranks whatever its machine calls itself. A model with '#' ended
+// as a comment does, so the quotes had no end.
+TEST(TextTest, ASharpInAModelIsNoComment) {
+  Node host;
+  host.name = "h";
+  host.model = "a#b";
+  Node package = host;
+  package.kind = NodeKind::kPackage;
+  package.name = "p";
+  package.parent = 0;
+  package.model = "#1 # 2";
+  GraphBuilder builder;
+  ASSERT_TRUE(builder.add(host));
+  ASSERT_TRUE(builder.add(package));
+  const Graph graph = std::move(builder).finish();
+  const auto again = parse_graph(print_graph(graph));
+  ASSERT_TRUE(again) << again.status().text();
+  EXPECT_EQ(*again, graph);
+  const auto commented = parse_graph("tutti topology 1\nhost h model \"a#b\" # \"a\" machine\n");
+  ASSERT_TRUE(commented) << commented.status().text();
+  EXPECT_EQ(commented->node(0).model, "a#b");
+}
+
 // Goal: each mistake is refused with its line and the expected text.
 TEST(TextTest, MistakesNameTheLine) {
   const auto refusal = [](const std::string& line) {
