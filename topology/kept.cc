@@ -1,6 +1,8 @@
 #include "topology/kept.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include <memory>
 #include <system_error>
 
+#include "core/file_descriptor.h"
 #include "core/hash.h"
 #include "core/version.h"
 #include "topology/file.h"
@@ -41,17 +44,31 @@ std::string found_path(const MachineSource& source) {
          format("/found-%016llx.topo", static_cast<unsigned long long>(machine_key(source.files)));
 }
 
+/// The last line of a found file, a comment: the hash of what stands before. The first lines of a graph are a
+/// graph, too, so without this a file that lost its end would be a smaller machine.
+std::string last_line(std::string_view text) {
+  return format("# %016llx\n", static_cast<unsigned long long>(hash_bytes(text.data(), text.size())));
+}
+
+bool is_whole(std::string_view text) {
+  const size_t end_bytes = last_line("").size();
+  return text.size() > end_bytes && text.ends_with(last_line(text.substr(0, text.size() - end_bytes)));
+}
+
 /// Without measurements.
 Result<Graph> find_graph(const MachineSource& source) {
   const std::string path = found_path(source);
-  if (const auto text = read_text(path)) {
+  if (const auto text = read_text(path); text && is_whole(*text)) {
     // What cannot be read is detected again.
     if (auto graph = parse_graph(*text)) return graph;
   }
   auto found = source.detect();
   if (!found) return found.status();
   // A folder that cannot be written only costs the next process the same time.
-  if (!path.empty()) (void)keep_text(path, print_graph(found->graph)).is_ok();
+  if (!path.empty()) {
+    const std::string text = print_graph(found->graph);
+    (void)keep_text(path, text + last_line(text)).is_ok();
+  }
   return std::move(found->graph);
 }
 
@@ -141,16 +158,35 @@ Status keep(const std::string& path, std::vector<Measurements> measurements) {
   return keep_text(path, print_measurements(measurements));
 }
 
+namespace {
+
+/// False, with errno.
+bool write_whole(FileDescriptor file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t done = write(file.get(), text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return false;
+    text.remove_prefix(static_cast<size_t>(done));
+  }
+  return close(file.release()) == 0;
+}
+
+}  // namespace
+
 Status keep_text(const std::string& path, const std::string& text) {
   std::error_code failure;
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, failure);
   if (failure) return system_error(path, failure.value());
-  const std::string fresh = path + "." + std::to_string(getpid());
-  std::ofstream file(fresh, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) {
+  // A name of this call alone: processes of two containers may share the folder and have equal ids. mkstemp()
+  // would hide the file from others who share the folder.
+  unsigned long long number = 0;
+  if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
+    return system_error(path, errno);
+  const std::string fresh = path + format(".%016llx", number);
+  FileDescriptor file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file.is_open()) return system_error(path, errno);
+  if (!write_whole(std::move(file), text) || std::rename(fresh.c_str(), path.c_str()) != 0) {
     const int error = errno;
     std::remove(fresh.c_str());
     return system_error(path, error);

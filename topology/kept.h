@@ -6,7 +6,8 @@
 //                          distances takes a file with several of them for no file, one without starts a file
 //                          with starts
 //   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure
-//   found-KEY.topo         the graph that was detected, so that it is detected once
+//   found-KEY.topo         the graph that was detected, so that it is detected once, and the text's hash,
+//                          without which it is taken for no file
 #pragma once
 
 #include <functional>

@@ -6,9 +6,11 @@
 
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "topology/describe.h"
 #include "topology/text.h"
@@ -65,6 +67,52 @@ TEST_F(KeptMachineTest, AKeptGraphThatCannotBeReadIsDetectedAgain) {
     std::ofstream(entry.path()) << "nonsense";
   ASSERT_TRUE(find_machine(source()));
   EXPECT_EQ(detections_, 2);
+}
+
+// Goal: a file that lost its last lines, of which the rest is a graph, is not taken for a smaller machine.
+TEST_F(KeptMachineTest, AKeptGraphThatWasCutIsDetectedAgain) {
+  const auto whole = find_machine(source());
+  ASSERT_TRUE(whole);
+  const std::string path =
+      std::filesystem::directory_iterator(folder_ + "/tutti")->path().string();  // there is only one
+  const std::string text = *read_text(path);
+  int cuts = 0;
+  for (size_t end = text.rfind('\n'); end != std::string::npos && end > 0; end = text.rfind('\n', end - 1)) {
+    if (end + 1 == text.size()) continue;
+    std::ofstream(path) << text.substr(0, end + 1);
+    const auto again = find_machine(source());
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->graph, whole->graph);
+    EXPECT_EQ(detections_, 1 + ++cuts);
+  }
+  EXPECT_GT(cuts, 8);
+  EXPECT_EQ(*read_text(path), text);
+}
+
+// Goal: a reader never sees half a file. Method: two writers of one process, so their ids are equal, as those
+// of processes in two containers may be.
+TEST_F(KeptMachineTest, WritersWithOneIdDoNotMixTheirTexts) {
+  const std::string path = folder_ + "/shared";
+  const std::string texts[] = {std::string(1 << 20, 'a'), std::string(1 << 19, 'b')};
+  ASSERT_TRUE(keep_text(path, texts[0]));
+  std::atomic<int> writers{2};
+  std::vector<std::jthread> threads;
+  for (const std::string& text : texts) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) EXPECT_TRUE(keep_text(path, text));
+      --writers;
+    });
+  }
+  while (writers > 0) {
+    const auto text = read_text(path);
+    ASSERT_TRUE(text) << text.status().text();
+    ASSERT_TRUE(*text == texts[0] || *text == texts[1]) << text->size() << " bytes";
+  }
+  threads.clear();
+  std::filesystem::create_directory(folder_ + "/taken");
+  EXPECT_EQ(keep_text(folder_ + "/taken", "text").code(), Code::kSystemError);
+  const std::filesystem::directory_iterator files(folder_);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2) << "a writer has left a file";
 }
 
 TEST_F(KeptMachineTest, WithoutAFolderEveryCallDetects) {
