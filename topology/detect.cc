@@ -57,6 +57,37 @@ bool add_from_hwloc(const Sources& sources, Assembly& assembly) {
   return read.is_ok();
 }
 
+bool has_gpus(const Assembly& assembly) {
+  for (uint32_t i = 0; i < assembly.node_count(); ++i) {
+    if (assembly.node(i).kind == NodeKind::kGpu) return true;
+  }
+  return false;
+}
+
+/// Also if the makers are unknown.
+bool may_have_nvidia_gpus(const Assembly& assembly, const FileTree* files) {
+  for (uint32_t i = 0; i < assembly.node_count(); ++i) {
+    const Node& node = assembly.node(i);
+    if (node.kind != NodeKind::kGpu) continue;
+    const auto vendor =
+        files == nullptr ? std::nullopt : files->read("bus/pci/devices/" + node.bus_id + "/vendor");
+    if (!vendor || *vendor == "0x10de") return true;
+  }
+  return false;
+}
+
+/// What NVML tells of the machine's GPUs. False: it tells nothing.
+bool add_from_nvml(const Sources& sources, Assembly& assembly) {
+  if (sources.gpus == nullptr) return false;
+  const auto gpus = sources.gpus->gpus();
+  if (gpus) {
+    add_gpu_facts(*gpus, assembly);
+  } else if (has_gpus(assembly)) {
+    assembly.note("links between GPUs are unknown: " + std::string(gpus.status().text()));
+  }
+  return gpus.is_ok();
+}
+
 }  // namespace
 
 void add_gpu_facts(const std::vector<GpuFacts>& gpus, Assembly& assembly) {
@@ -104,7 +135,7 @@ void add_gpu_facts(const std::vector<GpuFacts>& gpus, Assembly& assembly) {
   }
 }
 
-Result<Imported> detect(const Sources& sources) {
+Result<Detected> detect(const Sources& sources) {
   auto assembly = std::make_unique<Assembly>(Origin::kHwloc, sources.host_name);
   const bool from_hwloc = add_from_hwloc(sources, *assembly);
   if (!from_hwloc) {
@@ -119,21 +150,14 @@ Result<Imported> detect(const Sources& sources) {
   }
   if (!has_cores(*assembly)) add_assumed_processor(sources.cores, *assembly);
   if (sources.files != nullptr) refine_from_files(*sources.files, *assembly);
-  if (sources.gpus != nullptr) {
-    const auto gpus = sources.gpus->gpus();
-    if (gpus) {
-      add_gpu_facts(*gpus, *assembly);
-    } else {
-      bool has_gpu = false;
-      for (uint32_t i = 0; i < assembly->node_count(); ++i)
-        has_gpu |= assembly->node(i).kind == NodeKind::kGpu;
-      if (has_gpu) assembly->note("links between GPUs are unknown: " + std::string(gpus.status().text()));
-    }
-  }
-  return std::move(*assembly).finish();
+  const bool from_nvml = add_from_nvml(sources, *assembly);
+  const bool is_complete = from_hwloc && (from_nvml || !may_have_nvidia_gpus(*assembly, sources.files));
+  auto machine = std::move(*assembly).finish();
+  if (!machine) return machine.status();
+  return Detected{std::move(*machine), is_complete};
 }
 
-Result<Imported> detect_this_machine(const std::string& host_name) {
+Result<Detected> detect_this_machine(const std::string& host_name) {
   const auto hwloc = open_hwloc();
   const auto files = open_files();
   const auto gpus = open_nvml();

@@ -69,8 +69,14 @@ struct Sources {
   std::string host_name = "host";
 };
 
+struct Detected : Imported {
+  /// hwloc's answer was read, and NVML's if there is a GPU of NVIDIA. Otherwise another process, or this one
+  /// later, may know more.
+  bool is_complete = true;
+};
+
 /// Never fails for lack of knowledge: at the least a host with one package and assumed cores.
-Result<Imported> detect(const Sources& sources);
+Result<Detected> detect(const Sources& sources);
 
 /// Parts from /sys alone: packages, NUMA nodes, caches, cores, PCI devices.
 void add_processors_from_files(const FileTree& files, Assembly& assembly);
@@ -84,6 +90,6 @@ std::unique_ptr<HwlocSource> open_hwloc();
 std::unique_ptr<FileTree> open_files(std::string root = "/sys");
 std::unique_ptr<GpuSource> open_nvml();
 /// detect() with all of them. `host_name`: of the graph's host; empty: the system's.
-Result<Imported> detect_this_machine(const std::string& host_name = "");
+Result<Detected> detect_this_machine(const std::string& host_name = "");
 
 }  // namespace tutti::topology

@@ -64,8 +64,9 @@ Result<Graph> find_graph(const MachineSource& source) {
   }
   auto found = source.detect();
   if (!found) return found.status();
-  // A folder that cannot be written only costs the next process the same time.
-  if (!path.empty()) {
+  // A folder that cannot be written only costs the next process the same time. What another process would
+  // know better is not kept: its measurements would be those of another machine.
+  if (!path.empty() && found->is_complete) {
     const std::string text = print_graph(found->graph);
     (void)keep_text(path, text + last_line(text)).is_ok();
   }

@@ -6,8 +6,9 @@
 //                          distances takes a file with several of them for no file, one without starts a file
 //                          with starts
 //   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure
-//   found-KEY.topo         the graph that was detected, so that it is detected once, and the text's hash,
-//                          without which it is taken for no file
+//   found-KEY.topo         the graph that was detected, so that it is detected once, if it is complete; and
+//   the
+//                          text's hash, without which it is taken for no file
 #pragma once
 
 #include <functional>
@@ -51,7 +52,7 @@ struct MachineSource {
   std::string file;    ///< a topology file of the user, in place of detection
   std::string folder;  ///< empty: nothing is kept
   const FileTree& files;
-  std::function<Result<Imported>()> detect;
+  std::function<Result<Detected>()> detect;
 };
 
 struct FoundMachine {
@@ -59,8 +60,9 @@ struct FoundMachine {
   std::string source;  ///< "detected", or the path of the user's file
 };
 
-/// The graph of this machine: the user's, the kept one, or a new one, which is kept then. All names are those
-/// of any host, so equal hosts have equal graphs. Errors: those of the user's file; of detect().
+/// The graph of this machine: the user's, the kept one, or a new one, which is kept if it is complete. All
+/// names are those of any host, so equal hosts have equal graphs. Errors: those of the user's file; of
+/// detect().
 Result<FoundMachine> find_machine(const MachineSource& source);
 
 /// The text of the machine's FINGERPRINT.choice; empty if there is none. Detects the machine only if the

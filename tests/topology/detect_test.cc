@@ -239,6 +239,30 @@ TEST_F(DetectTest, WithoutNvmlTheLinksAreUnknownAndThisIsSaid) {
   EXPECT_THAT(notes, Contains(HasSubstr("only PCI counts")));
 }
 
+// Goal: it is known whether asking again may tell more. GPUs of another maker need no NVML.
+TEST_F(DetectTest, AMachineIsCompleteIfAllItsSourcesHaveAnswered) {
+  files_ = open_files(sys_.path());
+  nvml_ = make_nvml_source(fake_functions());
+  const auto is_complete = [&](HwlocSource* hwloc) {
+    const auto machine = detect({.hwloc = hwloc, .files = files_.get(), .gpus = nvml_.get()});
+    return machine && machine->is_complete;
+  };
+  FixedHwloc good(R"(<topology version="2.0"><object type="Machine" cpuset="0x1">
+    <object type="PU" os_index="0" cpuset="0x1"/>
+    <object type="PCIDev" pci_busid="0000:03:00.0" pci_type="0302 [10de:2330] [0000:0000] a1"/>
+  </object></topology>)");
+  FixedHwloc bad("<topology version=\"3.0\"/>");
+  EXPECT_TRUE(is_complete(&good));
+  EXPECT_FALSE(is_complete(&bad));
+  EXPECT_FALSE(is_complete(nullptr));
+  fake_nvml.init_error = 9;
+  EXPECT_FALSE(is_complete(&good)) << "a GPU of an unknown maker";
+  const std::string device = write_device(sys_, 0, 0, "0x030200", "0x10de", "0x2330");
+  EXPECT_FALSE(is_complete(&good));
+  sys_.write(device + "/vendor", "0x1002");
+  EXPECT_TRUE(is_complete(&good));
+}
+
 // A container may see the driver, but no PCI device.
 TEST_F(DetectTest, GpusThatOnlyNvmlShowsAreAdded) {
   write_processors(sys_, 1, 4);

@@ -36,10 +36,10 @@ class KeptMachineTest : public testing::Test {
 
   MachineSource source() {
     return {
-        .file = "", .folder = folder_ + "/tutti", .files = files_, .detect = [this]() -> Result<Imported> {
+        .file = "", .folder = folder_ + "/tutti", .files = files_, .detect = [this]() -> Result<Detected> {
           ++detections_;
-          auto graph = parse_description("4 cores");
-          return Imported{std::move(*graph), {}};
+          auto graph = parse_description(is_complete_ ? "4 cores" : "3 cores");
+          return Detected{{std::move(*graph), {}}, is_complete_};
         }};
   }
 
@@ -47,6 +47,7 @@ class KeptMachineTest : public testing::Test {
   std::string folder_;
   SomeFiles files_;
   int detections_ = 0;
+  bool is_complete_ = true;
 };
 
 TEST_F(KeptMachineTest, AMachineIsDetectedOnce) {
@@ -67,6 +68,25 @@ TEST_F(KeptMachineTest, AKeptGraphThatCannotBeReadIsDetectedAgain) {
     std::ofstream(entry.path()) << "nonsense";
   ASSERT_TRUE(find_machine(source()));
   EXPECT_EQ(detections_, 2);
+}
+
+// Goal: a process that could not ask all sources decides nothing for later ones. The first graph stayed for
+// good, also when NVML or hwloc came back, and tools looked for measurements of another machine.
+TEST_F(KeptMachineTest, AnIncompleteMachineIsDetectedAgain) {
+  is_complete_ = false;
+  for (const int detections : {1, 2}) {
+    const auto partly = find_machine(source());
+    ASSERT_TRUE(partly) << partly.status().text();
+    EXPECT_EQ(partly->graph.of_kind(NodeKind::kCore).size(), 3u);
+    EXPECT_EQ(detections_, detections);
+  }
+  is_complete_ = true;
+  for (int call = 0; call < 2; ++call) {
+    const auto whole = find_machine(source());
+    ASSERT_TRUE(whole) << whole.status().text();
+    EXPECT_EQ(whole->graph.of_kind(NodeKind::kCore).size(), 4u);
+    EXPECT_EQ(detections_, 3) << "it is kept now";
+  }
 }
 
 // Goal: a file that lost its last lines, of which the rest is a graph, is not taken for a smaller machine.
