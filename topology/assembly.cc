@@ -59,17 +59,12 @@ Assembly::Assembly(Origin origin, std::string_view host_name) : origin_(origin) 
 }
 
 void Assembly::note(const std::string& text) {
-  if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
-}
-
-/// What a device is joined to if its source does not say where the device lies.
-uint32_t Assembly::processor_of_host() const {
-  for (const NodeKind kind : {NodeKind::kPackage, NodeKind::kNuma}) {
-    for (uint32_t i = 0; i < builder_.nodes().size(); ++i) {
-      if (builder_.nodes()[i].kind == kind) return i;
-    }
+  if (std::find(notes_.begin(), notes_.end(), text) != notes_.end()) return;
+  if (notes_.size() < kNotesMax) {
+    notes_.push_back(text);
+  } else {
+    ++notes_left_out_;
   }
-  return kNoNode;
 }
 
 uint32_t Assembly::add(Node node, uint64_t bytes_per_s) {
@@ -85,8 +80,11 @@ uint32_t Assembly::add(Node node, uint64_t bytes_per_s) {
     return host();
   }
   if (!bus_id.empty()) at_bus_.emplace(bus_id, *added);
+  if (kind == NodeKind::kPackage) first_package_ = std::min(first_package_, *added);
+  if (kind == NodeKind::kNuma) first_numa_ = std::min(first_numa_, *added);
   if (above == host() && is_pci_part(kind)) {
-    above = processor_of_host();
+    // Its source does not say where the device lies.
+    above = first_package_ != kNoNode ? first_package_ : first_numa_;
     if (above != kNoNode) note("the processor of some PCI devices is unknown; the first one is assumed");
   }
   if (above == kNoNode || above == host()) return *added;
@@ -224,17 +222,18 @@ void Assembly::check_speeds() {
   size_t slow_switches = 0;
   size_t gpu_switches = 0;
   bool has_trunks = false;
+  std::vector<uint64_t> widest_below(builder_.nodes().size(), 0);
+  for (const Edge& edge : builder_.edges()) {
+    if (edge.kind == LinkKind::kPci)
+      widest_below[edge.a] = std::max(widest_below[edge.a], edge.bytes_per_s.value);
+  }
   for (const Edge& edge : builder_.edges()) {
     const Node& above = builder_.nodes()[edge.a];
     const Node& below = builder_.nodes()[edge.b];
     has_wires |= edge.kind == LinkKind::kNvlink || edge.kind == LinkKind::kXgmi;
     has_trunks |= above.kind == NodeKind::kNvswitch && below.kind == NodeKind::kNvswitch;
     if (edge.kind != LinkKind::kPci || below.kind != NodeKind::kPciSwitch) continue;
-    uint64_t widest = 0;
-    for (const Edge& other : builder_.edges()) {
-      if (other.kind == LinkKind::kPci && other.a == edge.b)
-        widest = std::max(widest, other.bytes_per_s.value);
-    }
+    const uint64_t widest = widest_below[edge.b];
     if (edge.bytes_per_s.value >= widest || edge.bytes_per_s.origin == Origin::kAssumed) continue;
     if (slow_switches++ == 0) {
       slow_example = "as " + below.name + " with " + round_speed(edge.bytes_per_s.value) + " above " +
@@ -258,6 +257,7 @@ Result<Imported> Assembly::finish() && {
   join_processors();
   if (!status_) return status_;
   check_speeds();
+  if (notes_left_out_ > 0) notes_.push_back(format("and %zu more notes", notes_left_out_));
   return Imported{std::move(builder_).finish(), std::move(notes_)};
 }
 

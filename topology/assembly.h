@@ -14,6 +14,9 @@
 
 namespace tutti::topology {
 
+/// Sentences that tell of one source. More are counted: a wrong file has one for each of its lines.
+inline constexpr size_t kNotesMax = 64;
+
 /// A graph, and sentences about what its source lacks or has wrong.
 struct Imported {
   Graph graph;
@@ -37,7 +40,7 @@ class Assembly {
   /// Adds the node and its link to its parent. The link's speed is `bytes_per_s`, or an assumed one if 0. A
   /// name that is taken gets a number. After a refusal all calls do nothing, and finish() reports it.
   uint32_t add(Node node, uint64_t bytes_per_s = 0);
-  /// An assumption or a fault, once each.
+  /// An assumption or a fault, once each, up to kNotesMax.
   void note(const std::string& text);
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -68,7 +71,6 @@ class Assembly {
   void join_processors();
   void fold_switches();
   void check_speeds();
-  uint32_t processor_of_host() const;
   Edge wire_edge(uint32_t a, uint32_t b, const Wires& wires) const;
   static void keep_larger(Wires& known, const Wires& wires);
 
@@ -77,6 +79,9 @@ class Assembly {
   GraphBuilder builder_;
   Status status_;
   std::vector<std::string> notes_;
+  size_t notes_left_out_ = 0;
+  uint32_t first_package_ = kNoNode;
+  uint32_t first_numa_ = kNoNode;
   std::map<std::string, uint32_t, std::less<>> at_bus_;
   std::map<Pair, Wires> gpu_wires_;
   std::map<std::string, std::map<uint32_t, Wires>> switch_wires_;  // by switch, then GPU

@@ -177,6 +177,10 @@ class Importer {
       gpu_memory_[pci_address(info(object, "PCIBusID"))] = bytes;
       return {};
     }
+    // Every object is compared with all of them. Linux has no more.
+    constexpr size_t kNumaNodesMax = 1024;
+    if (memories_.size() >= kNumaNodesMax)
+      return xml_error(object, format("more than %zu NUMA nodes", kNumaNodesMax));
     const auto processors = processors_of(object);
     if (!processors) return processors.status();
     Node node;
@@ -459,27 +463,37 @@ class Importer {
     for (const XmlElement& child : object.children) remember_switches(child);
   }
 
+  /// Adds the objects that a matrix names. The bounds hold while reading: the type stands before each name.
+  static Status read_names(const XmlElement& list, const std::string& type, std::vector<std::string>& names) {
+    constexpr size_t kNamesMax = 4096;
+    for (Scanner scanner(list.text); !scanner.at_end();) {
+      const std::string_view word = scanner.word();
+      if (word.empty()) return xml_error(list, "expected a list of objects, found " + scanner.quote());
+      if (names.size() >= kNamesMax) return xml_error(list, format("more than %zu objects", kNamesMax));
+      names.push_back(type + std::string(word));
+    }
+    return {};
+  }
+
   /// The matrix of link speeds, in megabytes per second.
   Status read_wires(const XmlElement& matrix) {
     assembly_.set_line(matrix.line);
     std::vector<std::string> names;
     std::vector<uint64_t> values;
-    const std::string prefix =
-        matrix.name == "distances2hetero" ? "" : std::string(matrix.value("type")) + ":";
+    const bool is_mixed = matrix.name == "distances2hetero";  // names have their types
+    if (matrix.value("type").size() > kNameBytesMax)
+      return xml_error(matrix, format("a type of more than %zu bytes", kNameBytesMax));
+    const std::string type = is_mixed ? "" : std::string(matrix.value("type")) + ":";
     for (const XmlElement& child : matrix.children) {
       if (child.name == "indexes") {
-        for (Scanner scanner(child.text); !scanner.at_end();) {
-          const std::string_view word = scanner.word();
-          if (word.empty()) return xml_error(child, "expected a list of objects, found " + scanner.quote());
-          names.push_back(prefix + std::string(word));
-        }
+        TUTTI_TRY(read_names(child, type, names));
       } else if (child.name == "u64values") {
         const auto list = parse_list(child.text);
         if (!list) return xml_error(child, "expected a list of numbers");
         values.insert(values.end(), list->begin(), list->end());
       }
     }
-    if (names.size() > 4096 || values.size() != names.size() * names.size()) {
+    if (values.size() != names.size() * names.size()) {
       return xml_error(matrix, format("%zu objects need %zu values, found %zu", names.size(),
                                       names.size() * names.size(), values.size()));
     }

@@ -115,6 +115,31 @@ TEST(HwlocTest, FaultsNameTheLine) {
   EXPECT_THAT(refusal("<topology version=\"2.0\"></topology>"), HasSubstr("no <object type=\"Machine\">"));
 }
 
+// Goal: a file of a few megabytes cannot take gigabytes: the type of a matrix stands before each name.
+TEST(HwlocTest, NamesInAMatrixAreBounded) {
+  const auto matrix = [](const std::string& type, size_t count) {
+    std::string names;
+    for (size_t i = 0; i < count; ++i) names += "1 ";
+    return "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0x1\"/>\n<distances2 type=\"" + type +
+           "\" name=\"NVLinkBandwidth\"><indexes>" + names + "</indexes></distances2></topology>";
+  };
+  EXPECT_EQ(refusal(matrix("PCIDev", 4096)), "line 2: 4096 objects need 16777216 values, found 0");
+  EXPECT_EQ(refusal(matrix("PCIDev", 4097)), "line 2: more than 4096 objects");
+  EXPECT_EQ(refusal(matrix("PCIDev", 100'000)), "line 2: more than 4096 objects");
+  EXPECT_EQ(refusal(matrix(std::string(64, 'x'), 1)), "line 2: 1 objects need 1 values, found 0");
+  EXPECT_EQ(refusal(matrix(std::string(65, 'x'), 1)), "line 2: a type of more than 64 bytes");
+}
+
+TEST(HwlocTest, NumaNodesAreBounded) {
+  const auto machine = [](size_t numa_nodes) {
+    std::string text = "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0x1\">\n";
+    for (size_t i = 0; i < numa_nodes; ++i) text += "<object type=\"NUMANode\" cpuset=\"0x0\"/>";
+    return text + "</object></topology>";
+  };
+  EXPECT_EQ(refusal(machine(1024)), "accepted");
+  EXPECT_EQ(refusal(machine(1025)), "line 2: more than 1024 NUMA nodes");
+}
+
 TEST(HwlocTest, WiresToUnknownObjectsAreANote) {
   EXPECT_THAT(imported(with(kHwloc, "PCIDev:22 OSDev:9", "PCIDev:22 OSDev:99")).notes,
               Contains(HasSubstr("an object that is not in the file")));
@@ -154,6 +179,41 @@ TEST(NcclTest, OddSpeedsAndTargetsAreNotes) {
               Contains(HasSubstr("line 12: mlx5_0 claims 200000 Gbit/s")));
   EXPECT_THAT(imported(with(kNccl, "tclass=\"0x068000\"", "tclass=\"0x030200\"")).notes,
               Contains(HasSubstr("line 6: a link to 0000:1c:00.0")));
+}
+
+// Goal: a file with a fault in every line has a few notes, and each costs little.
+TEST(NcclTest, NotesAreBounded) {
+  std::string links;
+  for (uint32_t i = 0; i < 1000; ++i)
+    links += "\n<nvlink target=\"0000:1c:00.0\" count=\"9\" tclass=\"0x030200\"/>";
+  const auto notes = imported(
+                         "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:0f:00.0\" "
+                         "class=\"0x030200\"><gpu dev=\"0\" sm=\"90\">" +
+                         links + "</gpu></pci></cpu></system>")
+                         .notes;
+  ASSERT_EQ(notes.size(), 65u);
+  EXPECT_THAT(notes[63], HasSubstr("line 65: a link to 0000:1c:00.0"));
+  EXPECT_EQ(notes[64], "and 936 more notes");
+}
+
+// Goal: a switch is compared with what lies below it, and not with what lies elsewhere.
+TEST(NcclTest, EachSwitchIsComparedWithItsOwnLinks) {
+  const auto pci = [](const char* bus, const char* kind, uint32_t lanes, const std::string& inside) {
+    return format("<pci busid=\"%s\" class=\"%s\" link_speed=\"32.0 GT/s PCIe\" link_width=\"%u\">", bus,
+                  kind, lanes) +
+           inside + "</pci>";
+  };
+  const char* const kSwitch = "0x060400";
+  const char* const kGpu = "0x030200";
+  const auto notes =
+      imported("<system version=\"1\"><cpu numaid=\"0\">" +
+               pci("0000:01:00.0", kSwitch, 8, pci("0000:02:00.0", kGpu, 8, "")) +
+               pci("0000:03:00.0", kSwitch, 8,
+                   pci("0000:04:00.0", kGpu, 16, "") + pci("0000:05:00.0", kGpu, 4, "")) +
+               pci("0000:06:00.0", kSwitch, 16, pci("0000:07:00.0", kGpu, 8, "")) + "</cpu></system>")
+          .notes;
+  EXPECT_THAT(notes, Contains(HasSubstr("1 PCI switches have a slower link up than below, as "
+                                        "switch-0000:03:00.0 with 31.5 GB/s above 63 GB/s")));
 }
 
 /// What must survive: GPUs and cards, their distances, and how wide the ways between them are.
