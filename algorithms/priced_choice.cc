@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "plan/packets.h"
 #include "plan/verify.h"
 
 namespace tutti {
@@ -79,8 +80,16 @@ const PricedRow& PricedChoice::choose(const Request& request, const Facts& facts
   std::vector<Way> ways = ways_of(request, facts, packet_bytes_max);
   // The table wants packets, but the plan does not suit them.
   if (std::ranges::find(ways, by_table) == ways.end()) by_table.by_packets = false;
-  Key key{request.collective,      size_class,       root,     request.reproducible,
-          request.variable_counts, request.in_place, by_table, std::move(ways)};
+  const uint32_t packet_data = data_of_packet(reduces(request.collective), type_bytes(request.type));
+  Key key{request.collective,
+          size_class,
+          root,
+          request.reproducible,
+          request.variable_counts,
+          request.in_place,
+          by_table,
+          std::move(ways),
+          packet_data};
   const auto known = rows_.find(key);
   if (known != rows_.end()) return known->second;
   PricedRow row = decide(request, facts, by_table, std::get<std::vector<Way>>(key), size_class);
