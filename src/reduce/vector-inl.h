@@ -422,12 +422,15 @@ HWY_INLINE V multiply(V a, V b) {
   }
 }
 
-/// The smaller operand; for floats -0 < +0 and NaN wins. The processor's minimum returns its second operand
-/// if one is NaN or both are zeros. Or-ing both orders keeps NaN and -0.
+/// The smaller operand; for floats -0 < +0 and NaN wins. The minimum of x86 returns its second operand if one
+/// is NaN or both are zeros. Or-ing both orders keeps NaN and -0. Highway's minimum on Arm prefers numbers.
 template <class V>
 HWY_INLINE V minimum(V a, V b) {
   if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
-    return hn::Or(hn::Min(a, b), hn::Min(b, a));
+    const V least = hn::Or(hn::Min(a, b), hn::Min(b, a));
+    if constexpr (HWY_ARCH_ARM != 0)
+      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, least));
+    return least;
   } else {
     return hn::Min(a, b);
   }
