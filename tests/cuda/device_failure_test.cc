@@ -340,6 +340,7 @@ TEST(DeviceFailureTest, ARelaunchThatCannotBeginHasADeadline) {
                           }
                           const tutti_result_t error = Bench::async_error(rank);
                           rank.expect_true(error == TUTTI_SUCCESS || error == TUTTI_TIMEOUT, "its error");
+                          rank.expect_ok(tutti_comm_abort(std::exchange(rank.comm, nullptr)), "abort");
                         }),
             "");
 }

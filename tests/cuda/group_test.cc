@@ -355,7 +355,7 @@ TEST(GroupTest, AFullStreamOfAGroupDoesNotKeepOtherGroupsFromGoingOn) {
   options.environment.emplace_back("FAKE_CUDA_QUEUE", "6");
   EXPECT_EQ(run_family(options, kCount,
                        [](Rank& rank, Family& family) {
-                         constexpr int kTurns = 20;
+                         constexpr int kTurns = 8;
                          std::atomic<int> begun = 0;
                          const auto sum_half = [&](size_t first) {
                            for (int turn = 0; turn < kTurns; ++turn) {
