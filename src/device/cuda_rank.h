@@ -307,6 +307,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   bool is_running(uint64_t ended);
   Result<bool> has_ended() const;
   Status free_retired();
+  uint64_t queued_ns() const;
   void release_stream();
   const cuda::Driver& driver() const { return context_.driver(); }
 
@@ -338,6 +339,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   std::vector<ConnectedPeer> peers_;  ///< by rank
   cuda::Stream blocking_;
   cuda::Stream relaunch_;
+  cuda::Event relaunch_begins_;  ///< before the last relaunch in its stream
 
   // The RelaunchThread never takes this lock: a launch into a full stream may wait for work that only a
   // relaunch ends.
@@ -361,7 +363,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint64_t given_up_ = 0;         ///< operations whose relaunch failed, or never began
   uint64_t given_up_left_ = 0;    ///< Signals::left of the last one that never began
   uint64_t relaunched_left_ = 0;  ///< Signals::left at the last relaunch
-  uint64_t relaunched_ns_ = 0;    ///< when it was
+  uint64_t relaunched_ns_ = 0;    ///< when it was; 0: it failed
   uint64_t seen_moved_ = 0;
   uint64_t seen_ended_ = 0;
   uint64_t seen_left_ = 0;

@@ -12,7 +12,7 @@ namespace {
 
 // How long a failed call waits for its launches to leave. They check the abort word every few polls.
 constexpr uint64_t kLeavingPatienceMs = 10'000;
-// After a failure a launch leaves at once. One that was queued so long ago does not run.
+// How long after a relaunch that does not begin its stream is given up, if there was a failure.
 constexpr uint64_t kGiveUpNs = 1'000'000'000;
 // How long the relaunch thread may take to find why a launch failed.
 constexpr uint64_t kDiagnosisPatienceMs = 5000;
@@ -324,8 +324,7 @@ Status DeviceExecutor::finish(Progress /*progress*/) {
 }
 
 Status DeviceExecutor::fail(const Status& why) {
-  options_.peers.raise(why);
-  return options_.peers.settle_alert(why);
+  return options_.peers.fail(why);
 }
 
 void DeviceExecutor::wait_beside_callers(bool beside) {

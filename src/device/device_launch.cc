@@ -26,7 +26,7 @@ constexpr uint64_t kYieldingPolls = 100;
 // waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
 
-// A relaunch leaves again within a few milliseconds. After so long it must be behind other work in its queue.
+// A relaunch that has waited in its queue for so long may be behind work that waits for it.
 constexpr uint64_t kQueuedNs = 20'000'000;
 
 // A report is whole within a microsecond. So many tries, half a second, are for a device that has died.
@@ -370,7 +370,8 @@ DeviceSnapshot CudaRank::look() {
   look.sequence = report.sequence;
   look.may_be_replayed = captured_any_;
   const bool waits = ring == cuda::Ring::kUnfinished || ring == cuda::Ring::kGoesOn;
-  const bool is_relaunched = waits && left.word == relaunched_left_;
+  const bool is_tried = waits && left.word == relaunched_left_;
+  const bool is_relaunched = is_tried && relaunched_ns_ != 0;
   look.is_running = is_running(report.ended) || is_relaunched;
   // An operation's wait begins with its first launch, not with the end of the previous operation.
   const bool begins = ring == cuda::Ring::kNone || ring == cuda::Ring::kDone;
@@ -379,9 +380,8 @@ DeviceSnapshot CudaRank::look() {
   seen_ended_ = report.ended;
   if (ring == cuda::Ring::kMismatch) look.state = DeviceSnapshot::State::kFailed;
   look.goes_on = ring == cuda::Ring::kGoesOn;
-  const uint64_t relaunched_for_ns = is_relaunched ? now_ns() - relaunched_ns_ : 0;
-  look.queued_ns = relaunched_for_ns > kQueuedNs ? relaunched_for_ns : 0;
-  if (waits && (!is_relaunched || look.queued_ns > 0)) look.state = DeviceSnapshot::State::kBlocked;
+  look.queued_ns = is_relaunched ? queued_ns() : 0;
+  if (waits && (!is_tried || look.queued_ns > 0)) look.state = DeviceSnapshot::State::kBlocked;
   if (look.state == DeviceSnapshot::State::kFine) {
     // The last issued operation is the last one ended, once both counts agree: a launch may end before
     // note_launch, and a graph's operations are not issued.
@@ -415,12 +415,27 @@ Status CudaRank::relaunch() {
   launch.first = 0;
   launch.poll_limit = polls();
   const auto& program = programs_.at(reinterpret_cast<uint64_t>(launch.parts[0].program));
-  const Status launched =
-      cuda::launch(context_, kernel(*program), {.blocks = program->lanes, .threads = program->threads},
-                   relaunch_.handle(), &launch);
-  // No one else can release the stream that waits for the operation.
-  if (!launched) release_stream();
+  const Status launched = contained([&]() -> Status {
+    const CurrentContext current(context_);
+    TUTTI_TRY(current.status());
+    TUTTI_TRY(relaunch_begins_.record(relaunch_.handle()));
+    return cuda::launch(context_, kernel(*program), {.blocks = program->lanes, .threads = program->threads},
+                        relaunch_.handle(), &launch);
+  });
+  if (!launched) {
+    relaunched_ns_ = 0;
+    // No one else can release the stream that waits for the operation.
+    release_stream();
+  }
   return launched;
+}
+
+/// The time since a relaunch that has not begun, once that is long; else 0. mutex_ is held.
+uint64_t CudaRank::queued_ns() const {
+  const uint64_t since_ns = now_ns() - relaunched_ns_;
+  if (since_ns < kQueuedNs) return 0;
+  const auto has_begun = relaunch_begins_.is_done();
+  return has_begun && !*has_begun ? since_ns : 0;
 }
 
 void CudaRank::give_up() {

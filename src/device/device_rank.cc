@@ -49,6 +49,7 @@ Status CudaRank::open() {
   identity_.multiprocessors = multiprocessors;
   TUTTI_TRY(keep(cuda::Stream::create(context_), blocking_));
   TUTTI_TRY(keep(cuda::Stream::create(context_), relaunch_));
+  TUTTI_TRY(keep(cuda::Event::create(context_), relaunch_begins_));
   TUTTI_TRY(keep(cuda::Event::create(context_), issued_event_));
   TUTTI_TRY(keep(cuda::Event::create(context_), capture_event_));
   TUTTI_TRY(keep(cuda::Event::create(context_), streams_event_));

@@ -192,6 +192,19 @@ TEST_F(DeviceExecutorTest, AnUnfinishedOperationIsLaunchedAgain) {
   EXPECT_EQ(notes_.aborted, 0);
 }
 
+// Goal: a relaunch that stands in its queue is not repeated, and has a deadline; then its stream is released.
+TEST_F(DeviceExecutorTest, ARelaunchThatDoesNotBeginIsGivenUp) {
+  const auto bound = bind(8);
+  DeviceSnapshot snapshot = blocked(*bound);
+  snapshot.queued_ns = snapshot.waited_ns = 2 * kSecondNs;
+  executor_->set_timeout(1000);
+  rank_->show(snapshot);
+  ASSERT_TRUE(executor_->start());
+  while (notes_.given_up == 0) std::this_thread::yield();
+  EXPECT_EQ(pages_.of(0).error().code(), Code::kTimeout);
+  EXPECT_EQ(notes_.relaunched, 0);
+}
+
 // Goal: an operation that waits past its deadline ends on all ranks, and its launches are made to leave.
 TEST_F(DeviceExecutorTest, TheDeadlineEndsAnOperation) {
   const auto bound = bind(8);

@@ -29,6 +29,7 @@ struct DeviceNotes {
   int kept_for_good = 0;
   std::vector<DeviceOperation> launched = {};
   std::atomic<int> relaunched{0};
+  std::atomic<int> given_up{0};
   std::atomic<int> aborted{0};
   std::map<uint32_t, const void*> registered = {};  ///< by number
   bool is_destroyed = false;
@@ -140,7 +141,7 @@ class FakeRank final : public DeviceRank {
     ++notes_.relaunched;
     return Status::ok();
   }
-  void give_up() override {}
+  void give_up() override { ++notes_.given_up; }
   void abort() override { ++notes_.aborted; }
 
  private:
