@@ -529,12 +529,9 @@ void Communicator::fail_all(const Status& why) {
 }
 
 void Communicator::abort() {
-  Status why = *kAborted;
-  static_cast<void>(contained([&]() -> Status {
-    why = Status(Code::kAborted, format("rank %u called tutti_comm_abort", rank()));
-    return Status::ok();
+  fail_all(made_or(*kAborted, [this] {
+    return Status(Code::kAborted, format("rank %u called tutti_comm_abort", rank()));
   }));
-  fail_all(why);
 }
 
 Status Communicator::leave() noexcept {
@@ -550,13 +547,10 @@ Status Communicator::end_thrown(bool is_one_of_many) noexcept {
   const Status thrown = caught();
   const bool has_begun = parts_->executor->has_begun();
   if (!has_begun && !is_one_of_many) return thrown;
-  Status why = thrown;
-  // If memory is short, keep the original text.
-  static_cast<void>(contained([&]() -> Status {
-    why = Status(thrown.code(),
-                 format("a call of rank %u has failed: %s", rank(), std::string(thrown.text()).c_str()));
-    return Status::ok();
-  }));
+  const Status why = made_or(thrown, [&] {
+    return Status(thrown.code(),
+                  format("a call of rank %u has failed: %s", rank(), std::string(thrown.text()).c_str()));
+  });
   return contained([&] {
     if (has_begun) return parts_->executor->fail(why);
     fail_all(why);

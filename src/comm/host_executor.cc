@@ -725,7 +725,7 @@ bool HostExecutor::has_other_history(uint32_t peer) const {
     return true;
   // A rank that finds an error as it enters a call ends the call without counting it in the history.
   return shows_other_history(theirs, sequence(), header_.status.history.load(std::memory_order_relaxed)) &&
-         alert_status(options_.peers.header(peer).alert).is_ok();
+         !options_.peers.has_error_of(peer);
 }
 
 Result<uint32_t> HostExecutor::register_buffer(std::byte* address, uint64_t bytes) {

@@ -151,8 +151,7 @@ Status MemoryRegistrations::wait_until_all_have_closed(uint64_t timeout_ms) cons
                         format("rank %u has not called tutti_memory_deregister, which rank %u "
                                "waits for: all ranks call it, in the same order",
                                peer, options_.peers.rank()));
-      options_.peers.raise(late);
-      return options_.peers.settle_alert(late);
+      return options_.peers.fail(late);
     }
     waiter.pause();
   }

@@ -94,6 +94,16 @@ Status contained(Body&& body) noexcept {
   }
 }
 
+/// The status that `make` returns; `ready` if memory for its text is short.
+template <class Make>
+Status made_or(const Status& ready, Make&& make) noexcept {
+  try {
+    return make();
+  } catch (...) {
+    return ready;
+  }
+}
+
 /// A failure that names errno: "what: strerror (errno N)". Where a limit of the process or the host is the
 /// cause, the text names the limit and how to raise it.
 Status system_error(std::string_view what, int error_number);

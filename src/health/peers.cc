@@ -28,15 +28,12 @@ std::string describe_snapshot(uint32_t peer, const PeerSnapshot& snapshot) {
 }
 
 Status ended_status(uint32_t rank) noexcept {
-  Status status = *kEnded;
-  static_cast<void>(contained([&]() -> Status {
-    status = Status(
+  return made_or(*kEnded, [rank] {
+    return Status(
         Code::kPeerLost,
         format("the process of rank %u has ended: shrink the communicator to go on without it, or abort it",
                rank));
-    return Status::ok();
-  }));
-  return status;
+  });
 }
 
 Status silent_status(uint32_t rank) {
@@ -118,7 +115,7 @@ void Peers::await_alert() const {
 }
 
 bool Peers::lose(uint32_t rank, StatusPage::Presence presence, const Status& why) const {
-  // The rank may have ended while it wrote this rank's alert: also a rank that has left, in another thread.
+  // The rank may have died while it wrote this rank's alert. So may one that has left, in another thread.
   withdraw_claim(own_->alert, Alert::claimed_by(rank));
   if (this->presence(rank) == StatusPage::kLeft) return false;
   raise_alert(own_->alert, why.code(), rank_, why.text());

@@ -94,9 +94,18 @@ class Peers {
   /// Puts the communicator in error on all ranks. If this rank already knows an error, passes that on in
   /// place of `own_reason`.
   void raise(const Status& own_reason) const;
-  /// `raise`, then returns the error of all calls of this rank: the first that arrived, or `why` if a peer
-  /// died while writing its alert.
+  /// After `raise`: the error of all calls of this rank, the first that arrived, or `why` if a peer died
+  /// while writing its alert.
   Status settle_alert(const Status& why) const;
+  /// `raise`, then `settle_alert`.
+  Status fail(const Status& why) const {
+    raise(why);
+    return settle_alert(why);
+  }
+  /// Whether the peer of this host knows an error.
+  bool has_error_of(uint32_t peer) const {
+    return header(peer).alert.state.load(std::memory_order_acquire) == Alert::kRaised;
+  }
   /// Waits for the text of an alert that a peer has begun to raise.
   void await_alert() const;
 

@@ -175,8 +175,8 @@ struct PeerSegment {
   int pull_pid = 0;               ///< the peer's process; 0: this rank cannot pull from it
 };
 
-/// The first alert wins. `from`: the rank that found the failure. Its process writes the alerts of other
-/// processes.
+/// The first alert wins. `from`: the rank that found the failure. On one host its process writes; what ranks
+/// of other hosts have found, the control thread of this process writes.
 void raise_alert(Alert& alert, Code code, uint32_t from, std::string_view text);
 
 /// Undoes `claim`, a state whose writer does not complete the alert, so that another alert can be raised.
