@@ -80,7 +80,9 @@ const PricedRow& PricedChoice::choose(const Request& request, const Facts& facts
   std::vector<Way> ways = ways_of(request, facts, packet_bytes_max);
   // The table wants packets, but the plan does not suit them.
   if (std::ranges::find(ways, by_table) == ways.end()) by_table.by_packets = false;
-  const uint32_t packet_data = data_of_packet(reduces(request.collective), type_bytes(request.type));
+  const bool has_packets = std::ranges::any_of(ways, &Way::by_packets);
+  const uint32_t packet_data =
+      has_packets ? data_of_packet(reduces(request.collective), type_bytes(request.type)) : 0;
   Key key{request.collective,
           size_class,
           root,

@@ -57,7 +57,8 @@ class PricedChoice {
 
  private:
   /// Sizes of a class may differ in what packets can carry, and types in what a switch can reduce: then their
-  /// ways differ. Types may also differ in the data of a packet, which comes last.
+  /// ways differ. Types may also differ in the data of a packet, which comes last (0: no
+  /// way has packets).
   using Key = std::tuple<Collective, uint32_t, uint32_t, bool, bool, bool, Way, std::vector<Way>, uint32_t>;
   PricedRow decide(Request request, const Facts& facts, const Way& by_table, std::span<const Way> ways,
                    uint32_t size_class) const;

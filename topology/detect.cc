@@ -33,9 +33,9 @@ void add_assumed_processor(uint32_t cores, Assembly& assembly) {
       format("the system shows no processors; one package with %u cores is assumed", std::max(cores, 1u)));
 }
 
-bool has_cores(const Assembly& assembly) {
+bool has_kind(const Assembly& assembly, NodeKind kind) {
   for (uint32_t i = 0; i < assembly.node_count(); ++i) {
-    if (assembly.node(i).kind == NodeKind::kCore) return true;
+    if (assembly.node(i).kind == kind) return true;
   }
   return false;
 }
@@ -57,18 +57,13 @@ bool add_from_hwloc(const Sources& sources, Assembly& assembly) {
   return read.is_ok();
 }
 
-bool has_gpus(const Assembly& assembly) {
-  for (uint32_t i = 0; i < assembly.node_count(); ++i) {
-    if (assembly.node(i).kind == NodeKind::kGpu) return true;
-  }
-  return false;
-}
-
-/// Also if the makers are unknown.
-bool may_have_nvidia_gpus(const Assembly& assembly, const FileTree* files) {
+/// Whether NVML has told nothing of some NVIDIA GPU, or of one whose maker is unknown: a container may see a
+/// few of a machine's GPUs. `known`: those that NVML has told of.
+bool lacks_nvidia_gpus(const Assembly& assembly, const FileTree* files, const std::vector<GpuFacts>& known) {
   for (uint32_t i = 0; i < assembly.node_count(); ++i) {
     const Node& node = assembly.node(i);
-    if (node.kind != NodeKind::kGpu) continue;
+    const auto is_this = [&](const GpuFacts& gpu) { return assembly.at_bus(gpu.bus_id) == i; };
+    if (node.kind != NodeKind::kGpu || std::ranges::any_of(known, is_this)) continue;
     const auto vendor =
         files == nullptr ? std::nullopt : files->read("bus/pci/devices/" + node.bus_id + "/vendor");
     if (!vendor || *vendor == "0x10de") return true;
@@ -76,16 +71,17 @@ bool may_have_nvidia_gpus(const Assembly& assembly, const FileTree* files) {
   return false;
 }
 
-/// What NVML tells of the machine's GPUs. False: it tells nothing.
-bool add_from_nvml(const Sources& sources, Assembly& assembly) {
-  if (sources.gpus == nullptr) return false;
-  const auto gpus = sources.gpus->gpus();
+/// Adds what NVML tells of the machine's GPUs, and returns it.
+std::vector<GpuFacts> add_from_nvml(const Sources& sources, Assembly& assembly) {
+  if (sources.gpus == nullptr) return {};
+  auto gpus = sources.gpus->gpus();
   if (gpus) {
     add_gpu_facts(*gpus, assembly);
-  } else if (has_gpus(assembly)) {
-    assembly.note("links between GPUs are unknown: " + std::string(gpus.status().text()));
+    return std::move(*gpus);
   }
-  return gpus.is_ok();
+  if (has_kind(assembly, NodeKind::kGpu))
+    assembly.note("links between GPUs are unknown: " + std::string(gpus.status().text()));
+  return {};
 }
 
 }  // namespace
@@ -148,10 +144,10 @@ Result<Detected> detect(const Sources& sources) {
       add_devices_from_files(*sources.files, *assembly);
     }
   }
-  if (!has_cores(*assembly)) add_assumed_processor(sources.cores, *assembly);
+  if (!has_kind(*assembly, NodeKind::kCore)) add_assumed_processor(sources.cores, *assembly);
   if (sources.files != nullptr) refine_from_files(*sources.files, *assembly);
-  const bool from_nvml = add_from_nvml(sources, *assembly);
-  const bool is_complete = from_hwloc && (from_nvml || !may_have_nvidia_gpus(*assembly, sources.files));
+  const std::vector<GpuFacts> from_nvml = add_from_nvml(sources, *assembly);
+  const bool is_complete = from_hwloc && !lacks_nvidia_gpus(*assembly, sources.files, from_nvml);
   auto machine = std::move(*assembly).finish();
   if (!machine) return machine.status();
   return Detected{std::move(*machine), is_complete};

@@ -6,9 +6,8 @@
 //                          distances takes a file with several of them for no file, one without starts a file
 //                          with starts
 //   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure
-//   found-KEY.topo         the graph that was detected, so that it is detected once, if it is complete; and
-//   the
-//                          text's hash, without which it is taken for no file
+//   found-KEY.topo         the detected graph, if it is complete, so that it is detected once. The last line
+//                          is the hash of the text; without it the machine is detected again
 #pragma once
 
 #include <functional>

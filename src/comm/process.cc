@@ -44,12 +44,6 @@ Result<ChoiceTable> load_choice(const std::string& path) {
                 format("TUTTI_CHOICE_FILE %s: %s", path.c_str(), std::string(table.status().text()).c_str()));
 }
 
-topology::MachineSource machine_source(const Config& config, const topology::FileTree& files) {
-  return {.file = config.topology_file, .folder = config.cache_folder, .files = files, .detect = [] {
-            return topology::detect_this_machine("host");
-          }};
-}
-
 /// The heap of a preloaded libtutti_malloc.so; null without one.
 const LentHeap* find_lent_heap() {
   auto* const lend = reinterpret_cast<LendHeap*>(dlsym(RTLD_DEFAULT, kLendHeapName));
@@ -175,7 +169,7 @@ Status Process::prepare_ranks() {
 /// A table that cannot be read must not stop programs that never asked for it.
 void Process::read_tuned() {
   const auto files = topology::open_files();
-  std::string text = topology::find_tuned(machine_source(config_, *files));
+  std::string text = topology::find_tuned(machine_source(*files));
   const auto table = ChoiceTable::parse(text);
   if (!table) {
     log_line("the measured table of this machine in " + config_.cache_folder +
@@ -185,10 +179,24 @@ void Process::read_tuned() {
   }
 }
 
+topology::MachineSource Process::machine_source(const topology::FileTree& files) {
+  return {.file = config_.topology_file,
+          .folder = config_.cache_folder,
+          .files = files,
+          .detect = [this]() -> Result<topology::Detected> {
+            if (!detected_) {
+              auto found = topology::detect_this_machine("host");
+              TUTTI_TRY(found.status());
+              detected_ = std::move(*found);
+            }
+            return *detected_;
+          }};
+}
+
 Result<topology::FoundMachine> Process::find_machine() {
   const auto files = topology::open_files();
   const std::scoped_lock lock(mutex_);
-  return topology::find_machine(machine_source(config_, *files));
+  return topology::find_machine(machine_source(*files));
 }
 
 Status Process::forked() {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -110,6 +111,7 @@ class Process {
   Status prepare();
   Status prepare_ranks();
   void read_tuned();
+  topology::MachineSource machine_source(const topology::FileTree& files);
 
   Config config_;
   Status refusal_;  ///< why no ranks can exist here
@@ -126,6 +128,7 @@ class Process {
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<Segment>> segments_;
   size_t segments_before_sweep_ = 0;  ///< entries of dead segments go when there are as many as this
+  std::optional<topology::Detected> detected_;  ///< guarded by mutex_; an incomplete machine is not kept
   std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;
   std::vector<std::weak_ptr<ControlPlane>> planes_;
   std::unique_ptr<FileServer> file_server_;

@@ -422,13 +422,13 @@ HWY_INLINE V multiply(V a, V b) {
   }
 }
 
-/// The smaller operand; for floats -0 < +0 and NaN wins. The minimum of x86 returns its second operand if one
-/// is NaN or both are zeros. Or-ing both orders keeps NaN and -0. Highway's minimum on Arm prefers numbers.
+/// The smaller operand; for floats -0 < +0 and NaN wins. On x86 the minimum returns its second operand if
+/// one is NaN or both are zeros, so or-ing both orders keeps NaN and -0. Elsewhere it may prefer numbers.
 template <class V>
 HWY_INLINE V minimum(V a, V b) {
   if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
     const V least = hn::Or(hn::Min(a, b), hn::Min(b, a));
-    if constexpr (HWY_ARCH_ARM != 0)
+    if constexpr (HWY_ARCH_X86 == 0)
       return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, least));
     return least;
   } else {

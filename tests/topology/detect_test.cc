@@ -255,6 +255,8 @@ TEST_F(DetectTest, AMachineIsCompleteIfAllItsSourcesHaveAnswered) {
   EXPECT_TRUE(is_complete(&good));
   EXPECT_FALSE(is_complete(&bad));
   EXPECT_FALSE(is_complete(nullptr));
+  fake_nvml.gpu_count = 0;
+  EXPECT_FALSE(is_complete(&good)) << "a container may see fewer GPUs";
   fake_nvml.init_error = 9;
   EXPECT_FALSE(is_complete(&good)) << "a GPU of an unknown maker";
   const std::string device = write_device(sys_, 0, 0, "0x030200", "0x10de", "0x2330");

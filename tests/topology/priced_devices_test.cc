@@ -175,6 +175,19 @@ TEST(PricedDevicesTest, NineRanksSendNoPackets) {
     EXPECT_FALSE(devices.choose(collective, 1024).by_packets) << collective_name(collective);
 }
 
+// Each row takes up to a second. Types differ only in the data of a packet.
+TEST(PricedDevicesTest, TypesShareARowWhereNoWayHasPackets) {
+  Devices devices("9 gpus, nvswitch 371 GB/s");
+  Request narrow = devices.request(Collective::kAllReduce, 4096);
+  narrow.type = DataType::kFloat32;
+  Request wide = narrow;
+  wide.type = DataType::kFloat64;
+  static_cast<void>(devices.row(narrow));
+  const std::string rows = devices.topology().print_choices();
+  static_cast<void>(devices.row(wide));
+  EXPECT_EQ(devices.topology().print_choices(), rows);
+}
+
 // Goal: the switch's reductions are chosen where the switch is known, as the price says; where the graph does
 // not have that switch, no price stands against the table.
 TEST(PricedDevicesTest, MulticastHasAPriceWhereTheGraphHasTheSwitch) {

@@ -88,9 +88,9 @@ std::string print_ns(const topology::Measurements& measurements) {
 /// This machine with the first measured numbers or, if `looks`, with those of the distance that its cores
 /// have now. `host_name`: as detect_this_machine.
 Result<Imported> load_this_machine(const std::string& host_name, bool looks) {
-  const auto detected = topology::detect_this_machine(host_name);
+  auto detected = topology::detect_this_machine(host_name);
   if (!detected) return detected.status();
-  Result<Imported> machine(*detected);
+  Result<Imported> machine(std::move(*detected));
   const uint64_t kind = topology::fingerprint(machine->graph);
   const std::string path = kept_by_tools(kind, "measured");
   const auto kept = topology::read_kept(path, kind);
