@@ -337,7 +337,7 @@ def check_mistakes():
                                 (broken, "is a folder")):
                 refused(text, "--model", "mlp", "--steps", 1000000000, flag, place)
         # A failed model does not replace a better one.
-        refused("the loss or a gradient is not a number by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
+        refused("the loss or a parameter is not a number by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
                 "--learning-rate", 1000, "--clip", 0, "--checkpoint", folder.path / "diverged")
         refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
         assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]

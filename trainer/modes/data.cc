@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 
 #include "trainer/file.h"
 #include "trainer/random.h"
@@ -124,9 +123,7 @@ Loss Training::step(Timeline* timeline) {
     parallel_->finish();
   }
   const Span span(timeline, "optimizer", "update");
-  // The update makes the parameters what the gradients are. run() then ends before a checkpoint.
-  if (!std::isfinite(clip_by_norm(parameters, options_.clip)))
-    loss.sum = std::numeric_limits<double>::quiet_NaN();
+  clip_by_norm(parameters, options_.clip);
   const double rate = learning_rate(options_, steps_done_);
   optimizer_->step(++steps_done_, static_cast<float>(rate));
   return loss;
@@ -213,9 +210,11 @@ void Training::run() {
     held_out.reset();
     if (evaluates) held_out = evaluate();
     const Loss all = sum_over_ranks(team_, recent);
-    // Checked before a checkpoint of the failed model can replace a good one.
-    if (!std::isfinite(all.sum) || (held_out && !std::isfinite(held_out->sum)))
-      team_.agree("the loss or a gradient is not a number by step " + std::to_string(steps_done_) +
+    // Checked before a checkpoint of the failed model can replace a good one. The loss is from before the
+    // last update. All ranks hold equal parameters.
+    const auto is_finite = [](float value) { return std::isfinite(value); };
+    if (!std::isfinite(all.sum) || !std::ranges::all_of(model_->parameters().values(), is_finite))
+      team_.agree("the loss or a parameter is not a number by step " + std::to_string(steps_done_) +
                   ": try a smaller --learning-rate or a --clip");
     reporter_.progress(steps_done_, all, held_out);
     recent = {};
