@@ -9,8 +9,8 @@ is_suite() {
   return 1
 }
 
-# find_tests FOLDER NAME...: sets TESTS to the tests that suites and tests of these names mean; to none, which is all,
-# without a NAME. Meson itself would run only what is in the suite and has the name; here each adds its tests.
+# find_tests FOLDER NAME...: sets TESTS to the tests of each suite or name. Without a NAME, TESTS is empty and Meson runs
+# all. (Given both, Meson itself would run only their intersection.)
 find_tests() {
   local folder=$1 words=() name names
   shift

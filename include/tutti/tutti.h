@@ -301,8 +301,8 @@ TUTTI_API tutti_result_t tutti_launcher_context(int* rank, int* rank_count, int*
 TUTTI_API tutti_result_t tutti_comm_create(tutti_comm_t** comm, int rank_count, tutti_unique_id_t id,
                                            int rank, const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* As tutti_comm_create for all ranks, all in this process and with the same config: all on config.device. On
- * failure every comms[r] is NULL. */
+/* Creates all ranks in this process, with one config, so all on config.device. Otherwise as
+ * tutti_comm_create. On failure every comms[r] is NULL. */
 TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_count,
                                                const tutti_config_t* config) TUTTI_NOEXCEPT;
 

@@ -20,6 +20,7 @@ import tap  # noqa: E402
 FETCH = """
 source "$1/dev" help >/dev/null
 ROOT=$2
+BUILD=build
 cd "$ROOT"
 find_nvcc() { false; }
 # What pip would write.
