@@ -36,7 +36,8 @@ class Backend : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  /// The group that a backend is made for; null: unknown.
+  /// The group that a backend is made for; null: unknown, as after split, merge and shrink. Then a barrier
+  /// that names no device is one of the hosts.
   using Owner = c10::intrusive_ptr<c10d::ProcessGroup>;
 
   /// Joins the other ranks through the store. Blocks until all have come, at most for the timeout.
