@@ -243,17 +243,18 @@ void expect_peer_lost(Rank& rank) {
   rank.add(2);
 }
 
+/// Ends the rank's communicator by `end`. Of the allocations on the way, number `turn` fails.
+tutti_result_t end_in_shortage(Rank& rank, uint64_t turn, tutti_result_t (*end)(tutti_comm_t*)) {
+  const FailingAllocations shortage(turn);
+  return end(rank.comm);
+}
+
 // Goal: a communicator is finalized also where finalize runs out of memory. It was not, and its peers were
 // not told: they waited until their deadline, and the next long call found no threads.
 TEST(MemoryTest, AFinalizeThatRunsOutOfMemoryFinalizesAllTheSame) {
   for (const int hosts : {1, 2}) {
     const auto finalizes = [](Rank& rank, uint64_t turn) {
-      tutti_result_t result = TUTTI_SUCCESS;
-      {
-        const FailingAllocations shortage(turn);
-        result = tutti_comm_finalize(rank.comm);
-      }
-      expect_has_left(rank, turn, result);
+      expect_has_left(rank, turn, end_in_shortage(rank, turn, tutti_comm_finalize));
       rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
     };
     EXPECT_EQ(with_each_end_failing(hosts, expect_peer_lost, finalizes), "") << hosts << " hosts";
@@ -264,12 +265,7 @@ TEST(MemoryTest, AFinalizeThatRunsOutOfMemoryFinalizesAllTheSame) {
 TEST(MemoryTest, ADestroyThatRunsOutOfMemoryFreesAllTheSame) {
   for (const int hosts : {1, 2}) {
     const auto destroys = [](Rank& rank, uint64_t turn) {
-      tutti_result_t result = TUTTI_SUCCESS;
-      {
-        const FailingAllocations shortage(turn);
-        result = tutti_comm_destroy(rank.comm);
-      }
-      expect_has_left(rank, turn, result);
+      expect_has_left(rank, turn, end_in_shortage(rank, turn, tutti_comm_destroy));
       rank.expect(tutti_comm_destroy(rank.comm), TUTTI_INVALID_USAGE, "a second destroy");
     };
     EXPECT_EQ(with_each_end_failing(hosts, expect_peer_lost, destroys), "") << hosts << " hosts";

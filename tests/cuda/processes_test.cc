@@ -46,6 +46,12 @@ struct Buffers {
     output = std::move(*other);
     return true;
   }
+  /// As open, on device 0, where the rank joins its communicator.
+  bool join(Rank& rank, size_t bytes) {
+    tutti_config_t config = rank.config();
+    config.device = TUTTI_CUDA_DEVICE(0);
+    return open(rank, 0, bytes) && rank.renew(config);
+  }
   void write(const std::vector<float>& values) const {
     (void)copy_now(*context, input.as<void>(), values.data(), values.size() * sizeof(float));
   }
@@ -286,10 +292,8 @@ TEST(ProcessesTest, ARefusedLaunchOfOneRankRunsAllItsLanes) {
       test::run_cluster(
           options,
           [](Rank& rank) {
-            tutti_config_t config = rank.config();
-            config.device = TUTTI_CUDA_DEVICE(0);
             Buffers buffers;
-            if (!buffers.open(rank, 0, 700 * sizeof(float)) || !rank.renew(config)) return;
+            if (!buffers.join(rank, 700 * sizeof(float))) return;
             const CurrentContext current(*buffers.context);
             const auto stream = Stream::create(*buffers.context);
             const tutti_stream_t there = tutti_stream_cuda(stream->handle());
@@ -316,10 +320,8 @@ TEST(ProcessesTest, RanksOfAProcessWithOneQueuePassThroughHostMemory) {
       test::run_cluster(
           options,
           [](Rank& rank) {
-            tutti_config_t config = rank.config();
-            config.device = TUTTI_CUDA_DEVICE(0);
             Buffers buffers;
-            if (!buffers.open(rank, 0, 700 * sizeof(float)) || !rank.renew(config)) return;
+            if (!buffers.join(rank, 700 * sizeof(float))) return;
             const CurrentContext current(*buffers.context);
             check_all_reduce(rank, buffers, 700, TUTTI_BLOCKING);
             if (rank.rank() < 2) {
