@@ -46,6 +46,15 @@ struct Sender {
     stream->queue(outbox.take(0, 1 << 20, 0));
     while (stream->has_unsent()) stream->flush(false);
   }
+  /// Sends `count` messages of different contents as one frame.
+  void send_run(size_t count, size_t bytes) {
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(link.span(bytes), source.data() + i * bytes, bytes);
+      link.commit(9, bytes);
+    }
+    stream->queue(outbox.take(0, 1 << 20, 0));
+    stream->flush(false);
+  }
   void send_slot(size_t bytes) {
     std::memset(link.span(bytes), 7, bytes);
     link.commit(9, bytes);
@@ -158,6 +167,25 @@ TEST(KeptFramesTest, ACreditFreesSlotsWithoutAQuestionToTheKernel) {
   EXPECT_EQ(sender.script->questions, 0);
   const auto one = static_cast<ptrdiff_t>(sent.size() / 3);
   EXPECT_EQ(sender.repeat(2 * static_cast<uint64_t>(one)), Bytes(sent.begin() + 2 * one, sent.end()));
+}
+
+// A run lies behind the header of its first message. A credit for that one alone once let the message a ring
+// later overwrite the rest.
+TEST(KeptFramesTest, ARunCanBeRepeatedWhenOnlyItsFirstMessagesAreCredited) {
+  for (const size_t bytes : {size_t{8}, size_t{100}, size_t{1024}}) {
+    for (uint32_t credited = 1; credited < kShape.slots; ++credited) {
+      Sender sender;
+      sender.send_run(kShape.slots, bytes);
+      const Bytes run = sender.script->written;
+      sender.receive_credit(credited);
+      for (uint32_t i = 0; i < credited; ++i) sender.send_slot(1024);
+      const uint64_t arrived = tcp::kHeaderBytes + credited * bytes;
+      const Bytes repeated = sender.repeat(arrived);
+      ASSERT_GE(repeated.size(), run.size() - arrived);
+      EXPECT_TRUE(std::equal(run.begin() + static_cast<ptrdiff_t>(arrived), run.end(), repeated.begin()))
+          << bytes << " bytes, " << credited << " credited";
+    }
+  }
 }
 
 TEST(KeptFramesTest, TheKernelIsAskedForTheSlotsOfAFullRing) {

@@ -5,9 +5,9 @@
 // again. Whatever else the peer sends, or a changed TLS record, ends the stream for good.
 //
 // So frames stay in the queue until they have arrived: a credit covers them, or the peer's kernel has
-// confirmed them. Headers and packed payloads lie in memory of the outbox, which needs the same credit before
-// its next use. Other payloads stay in their slots, or are copied if they are references. Long references are
-// first given time to arrive.
+// confirmed them. Headers and packed payloads lie in memory of the outbox, which is used again when credits
+// cover the whole frame. Other payloads stay in their slots, or are copied if they are references. Long
+// references are first given time to arrive.
 #pragma once
 
 #include <array>

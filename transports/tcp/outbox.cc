@@ -15,7 +15,7 @@ Outbox::Outbox(std::span<const ChannelRings> channels, const RingShape& shape, u
     channel.slots = link.slots;
     channel.taken = channel.released = load_shared(link.credit->released, std::memory_order_acquire);
     channel.limit = channel.taken + shape.slots;
-    channel.heads.resize(shape.slots * kHeadBytes);
+    channel.heads.resize(2 * shape.slots * kHeadBytes);
     channel.is_complete.resize(shape.slots);
   }
 }
@@ -35,8 +35,8 @@ OutFrame Outbox::take(uint32_t index, uint64_t payload_bytes_most, uint64_t cred
   const uint64_t alike = word & flag::kAgreedMask & ~flag::kNumberMask;
   const auto bytes = static_cast<uint32_t>(flag::bytes(word));
   uint64_t most = std::min<uint64_t>(kMaxRun, channel.limit - first);
-  // Packed payloads lie in the heads of their slots, one after the other.
-  if (is_packed(bytes)) most = std::min<uint64_t>(most, mask_ + 1 - (first & mask_));
+  // Packed payloads lie one after the other, in the heads of the run's messages.
+  if (is_packed(bytes)) most = std::min<uint64_t>(most, head_mask() + 1 - (first & head_mask()));
   if (bytes != 0) most = std::min(most, std::max<uint64_t>(1, payload_bytes_most / bytes));
   bool refers = flag::carriage(word) == Carriage::kReference;
   uint64_t next = first + 1;
@@ -48,7 +48,7 @@ OutFrame Outbox::take(uint32_t index, uint64_t payload_bytes_most, uint64_t cred
   channel.taken = next;
   if (refers) channel.references = next;
   const auto count = static_cast<uint32_t>(next - first);
-  std::byte* head = channel.heads.data() + (first & mask_) * kHeadBytes;
+  std::byte* head = channel.heads.data() + (first & head_mask()) * kHeadBytes;
   encode({.kind = FrameKind::kData,
           .channel = index,
           .count = count,
@@ -98,8 +98,8 @@ const std::byte* Outbox::payload(const Channel& channel, uint64_t number) const 
 
 size_t Outbox::gather(const OutFrame& frame, uint64_t skip, iovec* pieces, size_t room) const {
   const Channel& channel = channels_[frame.channel];
-  const std::byte* head =
-      frame.count == 0 ? channel.credit_head : channel.heads.data() + (frame.first & mask_) * kHeadBytes;
+  const std::byte* head = frame.count == 0 ? channel.credit_head
+                                           : channel.heads.data() + (frame.first & head_mask()) * kHeadBytes;
   const uint64_t in_head = is_packed(frame.message_bytes) ? frame.bytes : kHeaderBytes;
   size_t used = 0;
   if (skip < in_head) {

@@ -95,7 +95,9 @@ class Outbox {
     uint64_t references = 0;  ///< messages below may be references
     bool credit_queued = false;
     std::byte credit_head[kHeaderBytes];
-    std::vector<std::byte> heads;      ///< kHeadBytes per slot; a frame uses its first slot's
+    /// kHeadBytes for each message of two rings; a frame begins in its first message's. A credit may cover
+    /// the first of a run only, and lets a message a ring later be taken: the run must still lie here.
+    std::vector<std::byte> heads;
     std::vector<uint8_t> is_complete;  ///< per slot, from `released` on
   };
 
@@ -104,6 +106,7 @@ class Outbox {
     return (word & flag::kNumberMask) == ((number + 1) & flag::kNumberMask);
   }
   const std::byte* payload(const Channel& channel, uint64_t number) const;
+  uint64_t head_mask() const { return 2 * uint64_t{mask_} + 1; }
 
   std::vector<Channel> channels_;
   uint32_t mask_;
