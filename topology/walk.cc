@@ -118,7 +118,7 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
       ends_.push_back(*number);
       ++walked.writes;
     }
-    const bool refers = options_.by_reference && !is_between_hosts && may_refer(step, end);
+    const bool refers = options_.by_reference && !is_between_hosts && may_refer(step);
     all_refer = all_refer && refers;
     if (!refers) ++walked.memory_writes;
     if (!refers && !is_between_hosts) ++walked.slot_writes;

@@ -67,7 +67,7 @@ void add_sends(uint32_t event, const GraphEvent& at, uint32_t rank_count, std::v
       if (publishes && to == at.rank) continue;
       const auto index = static_cast<uint32_t>(sends.size());
       sends.push_back({link_key(at.rank, to, publishes ? kPublishChannel : end.channel), event, index,
-                       may_refer(*at.step, end), end.direct_write_ok});
+                       may_refer(*at.step), end.direct_write_ok});
     }
   }
 }
@@ -78,9 +78,10 @@ Status refuse(std::string text) {
 
 }  // namespace
 
-bool may_refer(const Step& step, const End& sink) {
-  return sink.reference_ok ||
-         (step.sources.size() == 1 && step.sources[0].reference_ok && step.sources[0].kind != EndKind::kLink);
+bool may_refer(const Step& step) {
+  if (step.sources.size() == 1 && step.sources[0].reference_ok && step.sources[0].kind != EndKind::kLink)
+    return true;
+  return std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& sink) { return sink.reference_ok; });
 }
 
 std::vector<End> referable_chunks(const Step& step) {

@@ -32,8 +32,8 @@ struct GraphMessage {
   bool direct = false;        ///< the sender may store the message at the receiver's target
 };
 
-/// Whether an engine may send a reference on `sink`, a link or publish sink of `step`.
-bool may_refer(const Step& step, const End& sink);
+/// Whether an engine may send references on the link and publish sinks of `step`: on all of them, or on none.
+bool may_refer(const Step& step);
 
 /// The chunks to which such a reference may point: the source of a step that copies, and what the step writes
 /// to the receive buffer. Never scratch, because the next round overwrites scratch.

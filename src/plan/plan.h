@@ -54,9 +54,10 @@ inline constexpr uint8_t kCollectChannel = 254;
 struct End {
   EndKind kind = EndKind::kInput;
   /// On a link or publish sink, or on the only source of a step that copies from a buffer: the engine may
-  /// send a reference to the copied source, or to what the step writes to the receive buffer, never to
-  /// scratch. The plan promises that nothing writes these chunks until something that happens after the
-  /// receiver's step. On a link source the flag describes the arriving message and changes nothing.
+  /// send, on all such sinks of the step, a reference to the copied source, or to what the step writes to the
+  /// receive buffer, never to scratch. The plan promises that nothing writes these chunks until something
+  /// that happens after the receiver's step. On a link source the flag describes the arriving message and
+  /// changes nothing.
   bool reference_ok = false;
   /// On a link or publish sink with reference_ok, of a step that also writes the receive buffer: the engine
   /// may store the result at the same chunks of the receivers' receive buffers. The plan promises that every

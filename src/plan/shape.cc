@@ -110,7 +110,7 @@ class StepShape {
     for (const End& end : step_.sinks) {
       if (end.kind == EndKind::kInput) return "writes the input";
       if (end.kind == EndKind::kCollect) return "has collect as a sink; send on link RANK@254";
-      if (end.kind == EndKind::kLink && end.channel == kCollectChannel && may_refer(step_, end)) {
+      if (end.kind == EndKind::kLink && end.channel == kCollectChannel && may_refer(step_)) {
         return "lets a contribution travel as a reference";
       }
       if (is_buffer(end.kind) && end.reference_ok) return "has 'ref' on a buffer that it writes";

@@ -412,6 +412,19 @@ TEST(VerifyTest, AReferredChunkIsNotOverwritten) {
   EXPECT_THAT(defect(plans, {.in_place = false}), HasSubstr("(by reference)"));
 }
 
+// An engine refers on all links of a step or on none.
+TEST(VerifyTest, AMarkedLinkLetsTheOthersOfItsStepReferToo) {
+  PlanSet plans = empty_plans(Collective::kBroadcast, 3, "marked");
+  // Rank 0 writes its output again when rank 1 has answered, whatever rank 2 does.
+  plans[0].lanes[0].steps = {step({input(0)}, {output(0), link(1), link(2)}, 0),
+                             step({link(1)}, {output(0)}, 0)};
+  plans[1].lanes[0].steps = {step({link(0)}, {output(0)}, 0), step({output(0)}, {link(0)}, 0)};
+  plans[2].lanes[0].steps = {step({link(0)}, {output(0)}, 0)};
+  EXPECT_EQ(defect(plans, {.in_place = false}), "");
+  step_at(plans, 0, 0).sinks[1].reference_ok = true;
+  EXPECT_THAT(defect(plans, {.in_place = false}), HasSubstr("(by reference)"));
+}
+
 /// Two-shot all-reduce of two ranks in two chunks; each rank places its result.
 PlanSet direct_write_plans() {
   PlanSet plans = empty_plans(Collective::kAllReduce, 2, "placing");
