@@ -151,13 +151,13 @@ void Backend::abort() {
 
 tutti_comm_t* Backend::usable() const {
   tutti_comm_t* comm = comm_.load();
-  TORCH_CHECK(comm != nullptr, "tutti: the process group was aborted or destroyed; make a new one");
+  TORCH_CHECK(comm != nullptr, kGroupHasEnded);
   return comm;
 }
 
 std::chrono::milliseconds Backend::deadline_of(std::chrono::milliseconds given) const {
   const auto wanted = given == c10d::kUnsetTimeout ? options_->timeout : given;
-  return std::clamp(wanted, std::chrono::milliseconds(1), kLongest);
+  return std::clamp(wanted, std::chrono::milliseconds(1), kLongestDeadline);
 }
 
 c10::intrusive_ptr<Work> Backend::make_work(Description what, std::atomic<uint64_t>& sequence) {

@@ -95,7 +95,7 @@ DeviceSide::DeviceSide(tutti_comm_t* comm, at::Device device)
 
 tutti_comm_t* DeviceSide::usable() const {
   tutti_comm_t* const comm = shared_->comm.load();
-  TORCH_CHECK(comm != nullptr, "tutti: the process group was aborted or destroyed; make a new one");
+  TORCH_CHECK(comm != nullptr, kGroupHasEnded);
   return comm;
 }
 

@@ -78,11 +78,11 @@ void JoinStop::stop() {
 void JoinStop::pause(milliseconds time) {
   std::unique_lock lock(mutex_);
   const bool is_stopped = changed_.wait_for(lock, time, [&] { return is_stopped_; });
-  TORCH_CHECK(!is_stopped, "tutti: the process group was aborted or destroyed; make a new one");
+  TORCH_CHECK(!is_stopped, kGroupHasEnded);
 }
 
 tutti_comm_t* join_ranks(const Meeting& meeting, const GroupOptions& options, int device, JoinStop* stop) {
-  const auto timeout = std::clamp(options.timeout, milliseconds(1), kLongest);
+  const auto timeout = std::clamp(options.timeout, milliseconds(1), kLongestDeadline);
   const tutti_unique_id_t id = share_id(meeting, timeout, stop);
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.device = device;

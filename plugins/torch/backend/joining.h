@@ -14,7 +14,7 @@ namespace tutti_torch {
 struct GroupOptions;
 
 // tutti refuses longer deadlines.
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours(24 * 365);
 
 /// Ends the joins of a group, for good.
 class JoinStop {

@@ -113,6 +113,9 @@ class Work : public c10d::Work {
 /// Completes `joined` when all works are complete, with the first error among them.
 void join(const c10::intrusive_ptr<Work>& joined, const std::vector<c10::intrusive_ptr<Work>>& works);
 
+/// The error of a call after abort() or shutdown().
+constexpr const char* kGroupHasEnded = "tutti: the process group was aborted or destroyed; make a new one";
+
 /// The exception for a result of tutti. `timeout` is the call's.
 std::exception_ptr error_of(tutti_result_t result, const char* text, std::chrono::milliseconds timeout);
 void throw_on(tutti_result_t result, std::chrono::milliseconds timeout = c10d::kUnsetTimeout);
