@@ -28,11 +28,9 @@ find_tests() {
   mapfile -t TESTS <<<"$names"
 }
 
-# programs_of_tests FOLDER NAME...: what ninja builds for tests. Nothing, which is everything, for a suite.
+# programs_of_tests FOLDER: what ninja builds for TESTS. Nothing, which is everything, without TESTS.
 programs_of_tests() {
-  local name
-  for name in "${@:2}"; do ! is_suite "$name" || return 0; done
-  [[ $# -eq 1 ]] || python3 dev.d/test_programs.py "${MESON[0]}" "$@"
+  [[ ${#TESTS[@]} -eq 0 ]] || python3 dev.d/test_programs.py "${MESON[0]}" "$1" "${TESTS[@]}"
 }
 
 # run_tests FOLDER [full]: runs TESTS. count_tests.py reads the results. Never fails.
@@ -137,7 +135,7 @@ verb_sanitize() {
   configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Doptimization=1 -Ddebug=true -Dcpp_args=-g1 -Dtests=enabled "$(trainer_option)"
   find_tests "$BUILD-$kind" "$@"
   # A test or two take a part of the build's time.
-  programs=$(programs_of_tests "$BUILD-$kind" "$@")
+  programs=$(programs_of_tests "$BUILD-$kind")
   # shellcheck disable=SC2086
   compile_or_close "$BUILD-$kind" $programs
   run_tests "$BUILD-$kind"

@@ -24,9 +24,11 @@ TESTS = {"build": {"core": "unit", "plan": "unit", "sim": "sim", "engine": "sim"
 MESON = f"""#!{sys.executable}
 import json, pathlib, sys
 if sys.argv[1] == "introspect":
-    tests = {TESTS}[pathlib.Path(sys.argv[2]).name]
-    print(json.dumps([dict(name=name, suite=["tutti:" + suite], depends=[]) for name, suite in tests.items()]
-                     if sys.argv[3] == "--tests" else []))
+    folder = pathlib.Path(sys.argv[2])
+    tests = {TESTS}[folder.name]
+    print(json.dumps([dict(name=name, suite=["tutti:" + suite], depends=[name + "@exe"]) for name, suite in tests.items()]
+                     if sys.argv[3] == "--tests" else
+                     [dict(id=name + "@exe", filename=[str(folder / "tests" / name)]) for name in tests]))
 else:
     words = sys.argv[sys.argv.index("--print-errorlogs") + 1:]
     print("ran", pathlib.Path(sys.argv[3]).name, *(words or ["everything"]))
@@ -99,9 +101,13 @@ def check_empty_suites():
 
 
 def check_sanitized_suite():
-    """./dev sanitize runs a suite, and everything without a name"""
-    assert dev("verb_sanitize", "address", "unit")[1][1:] == ["ran build-address core plan", "counted build-address"]
-    assert dev("verb_sanitize", "address")[1][1] == "ran build-address everything"
+    """./dev sanitize builds and runs the tests of a suite or name, and everything without a name"""
+    wanted = ["built build-address tests/core tests/plan", "ran build-address core plan", "counted build-address"]
+    assert dev("verb_sanitize", "address", "unit") == (0, wanted, ""), dev("verb_sanitize", "address", "unit")
+    wanted[:2] = ["built build-address tests/plan", "ran build-address plan"]
+    assert dev("verb_sanitize", "address", "plan") == (0, wanted, ""), dev("verb_sanitize", "address", "plan")
+    wanted[:2] = ["built build-address", "ran build-address everything"]
+    assert dev("verb_sanitize", "address") == (0, wanted, ""), dev("verb_sanitize", "address")
 
 
 def check_pages():
