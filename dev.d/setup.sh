@@ -33,12 +33,11 @@ probe() {
 has_systemd() { [[ -d /run/systemd/system ]]; }
 is_root() { [[ $EUID -eq 0 ]]; }
 
-# missing_packages GROUP...: lines "package groups" for packages whose probe fails. None of them would start a service.
+# missing_packages GROUP...: lines "package groups" for packages whose probe fails.
 missing_packages() {
   local package groups check group
   while read -r package groups check; do
     [[ -z $package || $package == \#* ]] && continue
-    [[ ,$groups, == *,service,* ]] && has_systemd && continue
     for group in "$@"; do
       if [[ ,$groups, == *,$group,* ]] && ! probe "$check"; then
         printf '%s %s\n' "$package" "$groups"
@@ -77,13 +76,20 @@ install_offered() {
   [[ ${#names[@]} -eq 0 ]] || apt install --no-install-recommends -y "${names[@]}" >/dev/null
 }
 
+# names_of LINES: the packages of missing_packages' lines.
+names_of() { cut -d' ' -f1 <<<"$1" | paste -sd ' '; }
+
 # install_groups GROUP...: installs the missing packages of the groups; quick if none is missing. Where that is
-# impossible, the machine does without the optional ones.
+# impossible, the machine does without the optional ones. Where systemd runs, it does without those of services.
 install_groups() {
-  local missing names why
+  local missing services='' names why
   missing=$(missing_packages "$@")
+  if has_systemd && services=$(grep ' .*service' <<<"$missing"); then
+    echo "not installed, because they would start services: $(names_of "$services")"
+    missing=$(grep -v ' .*service' <<<"$missing" || true)
+  fi
   [[ -n $missing ]] || return 0
-  names=$(cut -d' ' -f1 <<<"$missing" | paste -sd ' ')
+  names=$(names_of "$missing")
   why=$(why_no_install)
   if [[ -z $why ]]; then
     heading "installing: $names"

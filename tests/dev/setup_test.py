@@ -91,8 +91,12 @@ def check_needed():
 
 
 def check_services():
-    """Where systemd runs, packages that would start a service are left alone, and apt is not called for them"""
-    assert install(SERVICE, init="systemd") == (0, ["goes on"], []), install(SERVICE, init="systemd")
+    """Where systemd runs, packages that would start a service are not installed, and ./dev says so"""
+    said = "not installed, because they would start services: daemon"
+    assert install(SERVICE, init="systemd") == (0, [said, "goes on"], []), install(SERVICE, init="systemd")
+    status, lines, errors = install(NEEDED + SERVICE, init="systemd")
+    assert (status, lines) == (0, [said, "goes on"]) and errors[-1].endswith(" -y needed"), (status, lines, errors)
+    assert install("here test,service cmd:bash\n", init="systemd") == (0, ["goes on"], [])
     assert install(SERVICE)[2][-1].endswith(" -y daemon"), install(SERVICE)
 
 
