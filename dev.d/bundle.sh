@@ -49,6 +49,8 @@ Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder ca
   gpu-test [full]                                  the tests of CUDA on this machine's GPU, and a table of its speed
   gpu-test perf                                    the table only: 2, 4, 8 ranks on one GPU, shares of copying
   include/tutti/tutti.h, lib/libtutti.so.0         the library to link
+  lib/libtutti_malloc.so                           preload it, also for bin/test_malloc: the ranks of a host then reach
+                                                   large memory of malloc without a copy
   lib/nccl/libnccl.so.2, include/nccl/nccl.h       the interface of NCCL, on the current CUDA device, or on host
                                                    memory where none is current: preload it or link to it
 
@@ -77,6 +79,7 @@ bundle_fill() {
   cp include/tutti/*.h "$folder/include/tutti/"
   cp "$built/libtutti.so.$version" "$folder/lib/libtutti.so.0"
   ln -sf libtutti.so.0 "$folder/lib/libtutti.so"
+  cp "$built/plugins/malloc/libtutti_malloc.so" "$folder/lib/"
   bundle_nccl "$built" "$folder"
   mapfile -t libraries < <(needed_libraries "${programs[@]}" "$folder/lib/libtutti.so.0" | grep -v -E '/lib(tutti|nccl|cuda)\.so')
   for library in "${libraries[@]}"; do
@@ -106,6 +109,7 @@ bundle_check() {
   [[ -z $outside ]] || fail 1 "the bundle needs libraries from outside: $outside"
   heading "check: a copy in $copy, empty environment"
   env -i "$copy/bin/all_reduce_perf" --procs 2 --memory host -b 8 -e 64K -f 8 -n 5 -w 1 -c 1
+  env -i LD_PRELOAD="$copy/lib/libtutti_malloc.so" "$copy/bin/test_malloc" --gtest_brief=1
 }
 
 verb_bundle() {
