@@ -61,7 +61,8 @@ TEST(HwlocTest, PartsSpeedsAndWiresAreImported) {
   EXPECT_THAT(notes, Contains(HasSubstr("memory belongs to the processors")));
   EXPECT_THAT(notes, Contains(HasSubstr("speed of network cards")));
 
-  const auto distance = [&](const char* a, const char* b) {
+  // clang 14 lets no lambda capture a structured binding by itself.
+  const auto distance = [&graph = graph](const char* a, const char* b) {
     return distance_text(graph, graph.find(a), graph.find(b));
   };
   EXPECT_EQ(distance("gpu0", "gpu1"), "NV18");
