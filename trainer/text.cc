@@ -131,19 +131,19 @@ double trigram_loss(const std::vector<int>& train, const std::vector<int>& held_
     for (size_t i = 1; i <= length; ++i) key = key * base + static_cast<uint64_t>(*(next - i)) + 1;
     return key;
   };
-  constexpr size_t kLongest = 2;
+  constexpr size_t kLongestContext = 2;
   std::unordered_map<uint64_t, Row> rows;
   for (size_t i = 0; i < train.size(); ++i)
-    for (size_t length = 0; length <= std::min(kLongest, i); ++length) {
+    for (size_t length = 0; length <= std::min(kLongestContext, i); ++length) {
       Row& row = rows[key_of(&train[i], length)];
       ++row.total;
       ++row.counts[train[i]];
     }
   double loss = 0;
   size_t count = 0;
-  for (size_t i = std::max(first_scored, kLongest); i < held_out.size(); ++i, ++count) {
+  for (size_t i = std::max(first_scored, kLongestContext); i < held_out.size(); ++i, ++count) {
     double probability = 1 / static_cast<double>(vocabulary_count);
-    for (size_t length = 0; length <= kLongest; ++length) {
+    for (size_t length = 0; length <= kLongestContext; ++length) {
       const auto row = rows.find(key_of(&held_out[i], length));
       if (row == rows.end()) continue;
       const auto seen = row->second.counts.find(held_out[i]);
