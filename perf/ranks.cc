@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -178,6 +179,7 @@ class ThreadRun {
   Status find_cores();
   Status limit_sizes();
   Status make_buffers();
+  Result<size_t> draw(size_t count) const;
   Status run_subject(const Subject& subject);
   Result<Team> make_team(const Subject& subject, size_t number) const;
   Status run_row(Team& team, const Subject& subject, uint64_t bytes, bool counts);
@@ -448,6 +450,13 @@ Result<Team> ThreadRun::make_team(const Subject& subject, size_t number) const {
   return team;
 }
 
+/// A number below `count` that rank 0 draws for all ranks.
+Result<size_t> ThreadRun::draw(size_t count) const {
+  double drawn = task_.first_rank == 0 ? static_cast<double>(std::random_device()() % count) : 0;
+  TUTTI_TRY(agreement_.max({&drawn, 1}));
+  return static_cast<size_t>(drawn);
+}
+
 Status ThreadRun::run_subject(const Subject& subject) {
   std::vector<Team> teams;
   for (size_t number = 0; number < std::max<size_t>(1, task_.options.algorithms.size()); ++number) {
@@ -456,7 +465,13 @@ Status ThreadRun::run_subject(const Subject& subject) {
     teams.push_back(std::move(*team));
   }
   if (&subject != subjects_.data()) TUTTI_TRY(fill_arenas(subject));
-  size_t first = 0;  // another one each time: a row depends on what the one before it has left in the caches
+  // Another one each time, and in each start: a row depends on what the one before it has left in the caches.
+  size_t first = 0;
+  if (teams.size() > 1) {
+    const auto drawn = draw(teams.size());
+    TUTTI_TRY(drawn.status());
+    first = *drawn;
+  }
   for (int cycle = 0; task_.options.cycles == 0 || cycle < task_.options.cycles; ++cycle) {
     const bool backwards = cycle % 2 != 0;
     // The first row behind those of another size takes up to 1.3 times as long. In the first turn untimed

@@ -121,6 +121,21 @@ def check_algorithms_in_turns():
         assert abs(report["average_bus_bandwidth"]["bandwidth"] - mean) < 1e-9, "rows that do not count are in the mean"
 
 
+def check_each_start_begins_with_another_algorithm():
+    """What a row leaves in the caches is not the same in each start: another algorithm comes first"""
+    with tempfile.TemporaryDirectory() as folder:
+        firsts = set()
+        for start in range(40):
+            path = os.path.join(folder, f"{start}.json")
+            run("all_reduce", "--memory", "host", "--procs", "2", "-b", "8", "-e", "8", "--row-time", "0.1",
+                "--out-of-place", "--footprint", "1M", "--algorithms", "default,ring", "-J", path)
+            with open(path, encoding="utf-8") as file:
+                firsts.add(json.load(file)["results"][0]["wanted"])
+            if len(firsts) == 2:
+                return
+        raise AssertionError(f"40 starts began with {firsts}")
+
+
 def check_mistakes():
     """Mistakes end with status 2 and one line that names them"""
     for flags, said in ((("-r", "5", "-t", "2"), "root 5"), (("-D", "1"), "-D is refused"), (("-b", "x"), "minbytes")):
