@@ -16,9 +16,9 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/predict.h"
 #include "core/config.h"
 #include "core/file_descriptor.h"
 #include "core/variables.h"
@@ -208,6 +208,19 @@ std::string perf_tool_of(Collective collective) {
     case Collective::kSendRecv: return "";
     default: return std::string(collective_name(collective)) + "_perf";
   }
+}
+
+std::set<uint64_t> row_sizes(Collective collective, uint32_t ranks, const SizeGrid& grid) {
+  constexpr uint64_t kFloat = 4, kAligned = 16;
+  const uint64_t blocks = message_bytes({.collective = collective, .rank_count = ranks, .block_bytes = 1});
+  std::set<uint64_t> sizes;
+  for (uint64_t bytes = grid.least; bytes > 0 && bytes <= grid.most; bytes *= grid.factor) {
+    const uint64_t block = bytes / blocks;
+    const uint64_t unit = blocks > 1 && block >= kAligned ? kAligned : kFloat;
+    if (const uint64_t row = block / unit * unit * blocks; row > 0) sizes.insert(row);
+    if (bytes > grid.most / grid.factor) break;
+  }
+  return sizes;
 }
 
 std::vector<std::string> algorithms_of(Collective collective) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,16 @@ struct RunOptions {
   double row_ms = 5;
   uint32_t timeout_s = 60;
 };
+
+/// Messages of `least` bytes, `factor` times as many and so on, up to `most`.
+struct SizeGrid {
+  uint64_t least = 0;
+  uint64_t most = 0;
+  uint32_t factor = 2;
+};
+/// The sizes of the rows for these messages: a perf tool cuts them into blocks of whole floats, longer ones
+/// of whole 16 bytes (block_count), and has no row where a block is empty.
+std::set<uint64_t> row_sizes(Collective collective, uint32_t ranks, const SizeGrid& grid);
 
 /// The library's choice, and all algorithms that may serve ranks on cores.
 std::vector<std::string> algorithms_of(Collective collective);

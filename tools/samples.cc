@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -114,18 +113,14 @@ void Samples::add(const Case& of, uint64_t bytes, const Sample& sample, const st
   size.ran = ran;
 }
 
-uint32_t Samples::rounds_of(const Case& of) const {
+uint32_t Samples::rounds_of(const Case& of, const std::set<uint64_t>& sizes) const {
   const auto found = cases_.find(of);
-  if (found == cases_.end()) return 0;
-  size_t least = SIZE_MAX;
-  for (const auto& [bytes, size] : found->second) least = std::min(least, size.samples.size());
-  return static_cast<uint32_t>(least);
-}
-
-bool Samples::reach(const Case& of, uint64_t least, uint64_t most) const {
-  const auto found = cases_.find(of);
-  return found != cases_.end() && !found->second.empty() && found->second.begin()->first <= least &&
-         found->second.rbegin()->first >= most;
+  uint32_t least = UINT32_MAX;
+  for (const uint64_t bytes : sizes) {
+    if (found == cases_.end() || !found->second.contains(bytes)) return 0;
+    least = std::min(least, static_cast<uint32_t>(found->second.at(bytes).samples.size()));
+  }
+  return least;
 }
 
 Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {

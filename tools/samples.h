@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,10 +63,8 @@ class Samples {
 
   /// `ran`: the algorithm that ran; a sample of another algorithm than the case's is not kept.
   void add(const Case& of, uint64_t bytes, const Sample& sample, const std::string& ran);
-  /// How often each size of the case has been measured, the least of its sizes; 0: never.
-  uint32_t rounds_of(const Case& of) const;
-  /// Whether some size of the case is at most `least`, and some at least `most`.
-  bool reach(const Case& of, uint64_t least, uint64_t most) const;
+  /// How often the case has been measured at each of these sizes, the least of them; UINT32_MAX: no sizes.
+  uint32_t rounds_of(const Case& of, const std::set<uint64_t>& sizes) const;
   /// The case cannot run: it is not measured again.
   void refuse(const Case& of) { refused_[of] = true; }
   bool is_refused(const Case& of) const { return refused_.contains(of); }

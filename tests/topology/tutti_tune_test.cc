@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "algorithms/choice.h"
 #include "tools/runs.h"
@@ -113,7 +114,7 @@ TEST(SamplesTest, AnotherChoiceBeginsAnew) {
   Samples samples;
   add_thrice(samples, case_of("default"), 50, "ring");
   add_thrice(samples, case_of("default"), 10, "direct_two_shot");
-  EXPECT_EQ(samples.rounds_of(case_of("default")), 3u);
+  EXPECT_EQ(samples.rounds_of(case_of("default"), {1024}), 3u);
 }
 
 // Goal: the last row holds for all longer calls if one of 1 MiB was measured, else for some.
@@ -258,7 +259,7 @@ TEST(SamplesTest, EachDistanceOfTheCoresCountsOnce) {
 TEST(SamplesTest, ASampleOfAnotherAlgorithmIsNotKept) {
   Samples samples;
   samples.add(case_of("recursive_multiplying_4", 3), 8, {1}, "recursive_doubling");
-  EXPECT_EQ(samples.rounds_of(case_of("recursive_multiplying_4", 3)), 0u);
+  EXPECT_EQ(samples.rounds_of(case_of("recursive_multiplying_4", 3), {8}), 0u);
 }
 
 // Goal: a later run goes on. Method: print, parse, compare.
@@ -271,7 +272,19 @@ TEST(SamplesTest, WhatIsPrintedIsReadBack) {
   ASSERT_TRUE(again) << again.status().text();
   EXPECT_EQ(again->print(), samples.print());
   EXPECT_EQ(again->table(), samples.table());
-  EXPECT_EQ(again->rounds_of(case_of("ring")), 3u);
+  EXPECT_EQ(again->rounds_of(case_of("ring"), {1024}), 3u);
+}
+
+// Goal: what was measured at other sizes says nothing of the wanted ones, and costs them nothing. Method: one
+// size three times, another one once.
+TEST(SamplesTest, RoundsAreThoseOfTheWantedSizes) {
+  Samples samples;
+  add_thrice(samples, case_of("ring"), 1, "ring");
+  samples.add(case_of("ring"), 4096, {1}, "ring");
+  EXPECT_EQ(samples.rounds_of(case_of("ring"), {1024}), 3u);
+  EXPECT_EQ(samples.rounds_of(case_of("ring"), {1024, 4096}), 1u);
+  EXPECT_EQ(samples.rounds_of(case_of("ring"), {1024, 1536}), 0u);
+  EXPECT_EQ(samples.rounds_of(case_of("direct_two_shot"), {1024}), 0u);
 }
 
 TEST(SamplesTest, WrongLinesAreNamed) {
@@ -309,6 +322,18 @@ TEST(RunsTest, AFailedRunTellsWhy) {
   const auto report = run_perf_tool(options);
   EXPECT_EQ(report.status().code(), Code::kUnsupported);
   EXPECT_THAT(std::string(report.status().text()), HasSubstr("out of paper"));
+}
+
+// Goal: what a call will measure is known before. Method: sizes whose blocks are empty, of whole floats, and
+// of 16 bytes; a collective without blocks.
+TEST(RunsTest, TheSizesOfRowsAreThoseOfWholeBlocks) {
+  using Sizes = std::set<uint64_t>;
+  const SizeGrid grid = {.least = 8, .most = 128, .factor = 4};
+  EXPECT_EQ(row_sizes(Collective::kAllGather, 4, grid), (Sizes{32, 128}));
+  EXPECT_EQ(row_sizes(Collective::kAllReduce, 4, grid), (Sizes{8, 32, 128}));
+  EXPECT_EQ(row_sizes(Collective::kScatter, 3, {.least = 100, .most = 400, .factor = 2}),
+            (Sizes{96, 192, 384}));
+  EXPECT_EQ(row_sizes(Collective::kAllToAll, 8, {.least = 8, .most = 31, .factor = 2}), Sizes{});
 }
 
 // Goal: a row says where the cores were, and one during which they moved is left out. Method: a report with

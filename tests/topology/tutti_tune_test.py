@@ -39,17 +39,37 @@ def check_measures_goes_on_shows_and_forgets():
                 break
         assert "broadcast" in table and "publish" in table, table
         samples = next(pathlib.Path(folder).glob("*.samples"))
+        kept = samples.with_suffix(".choice")
+        kept.unlink()  # though there is nothing left to measure, the table is kept again
         before = samples.read_text(encoding="utf-8")
         assert " default " in before, before
         status, again, progress = run(folder, *SMALL, "--rounds", "3", "--budget", "40")
         assert status == 0 and again == table and ", run " not in progress, progress
-        assert samples.read_text(encoding="utf-8") == before
+        assert samples.read_text(encoding="utf-8") == before and kept.read_text(encoding="utf-8") == table
         status, shown, _ = run(folder, "--show")
         assert status == 0 and table in shown, shown
         status, compared, complaint = run(folder, "--compare")
         assert status == 0 and "broadcast, 2 ranks" in compared, complaint
         assert run(folder, "--forget")[0] == 0
         assert run(folder, "--show")[0] == 1
+
+
+def check_blocks_that_are_empty_are_not_waited_for():
+    """Sizes that give a rank no element are not measured, and other sizes do not count as done"""
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = ["--perf", PERF, "-n", "4", "-c", "all_gather", "-b", "8", "-e", "128", "-f", "4", "--rounds", "1",
+                  "--budget", "40"]
+        for _ in range(20):
+            status, _, progress = run(folder, *wanted)
+            assert status == 0, progress
+            if "the time is over" not in progress and "were left out" not in progress:
+                break
+        status, _, progress = run(folder, *wanted)
+        assert status == 0 and ", run " not in progress, progress
+        between = [word if word != "8" else "64" for word in wanted]
+        status, _, progress = run(folder, *between)
+        samples = next(pathlib.Path(folder).glob("*.samples")).read_text(encoding="utf-8")
+        assert status == 0 and "all_gather 4 1 64 default" in samples, progress
 
 
 def check_signals_leave_nothing_behind():

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -148,12 +149,14 @@ class Tuner {
     }
   }
 
-  /// Whether this round has measured the case, from about the least wanted size to about the longest: of each
-  /// more than half of its rows.
+  /// Whether this round has measured the case: of each wanted size more than half of its rows. Other sizes of
+  /// earlier calls do not count.
   bool is_done(const Case& of, uint32_t round) const {
-    const uint64_t near_most = options_.most / (uint64_t{2} * options_.factor);
-    return samples_.reach(known(of), 2 * options_.least, near_most) &&
-           2 * samples_.rounds_of(known(of)) > (2 * round + 1) * kTurns;
+    const Case own = known(of);
+    if (own.ranks == 0) return false;
+    const SizeGrid grid = {.least = options_.least, .most = options_.most, .factor = options_.factor};
+    const std::set<uint64_t> sizes = row_sizes(own.collective, own.ranks, grid);
+    return samples_.rounds_of(own, sizes) > (2 * round + 1) * kTurns / 2;
   }
 
   /// As the samples know the case: a launcher's ranks and hosts are known after the first run.
@@ -194,7 +197,7 @@ class Tuner {
       last_failure_ = "the cores moved, or were busy, during most rows";
       return false;
     }
-    if (samples_.rounds_of(known(of)) == 0) samples_.refuse(of);
+    if (!samples_.cases().contains(known(of))) samples_.refuse(of);
     return true;
   }
 
@@ -226,6 +229,10 @@ class Tuner {
     const std::string table = samples_.table();
     if (table.find('\n') + 1 == table.size() || (worked_ == 0 && failed_ + left_out_ > 0))
       return fail(kRefused, "nothing was measured. The last failure: " + last_failure_);
+    // Nothing may have been left to measure, but the table may be missing, or be of other samples.
+    if (const auto kept = topology::read_text(files_.table); !kept || *kept != table) {
+      if (const int status = save(); status != 0) return status;
+    }
     std::cout << table << std::flush;
     std::cerr << "kept in " << files_.table << "\n";
     if (failed_ > 0) std::cerr << format("%u runs failed. The last one: ", failed_) << last_failure_ << "\n";
