@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +29,9 @@ namespace tutti::tool {
 namespace {
 
 constexpr size_t kLastWords = 400;
+/// What a user's environment may name in place of the library's own choice.
+constexpr std::array kNamedChoices = {"TUTTI_CHOICE_FILE", "TUTTI_ALGORITHM", "TUTTI_TOPOLOGY_FILE",
+                                      "TUTTI_PRICES"};
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;
@@ -101,7 +105,8 @@ std::vector<std::string> command(const RunOptions& options, const std::string& r
   std::vector<std::string> words = options.launcher;
   // Launchers of several hosts do not hand on variables by themselves.
   words.emplace_back("/usr/bin/env");
-  words.insert(words.end(), options.environment.begin(), options.environment.end());
+  for (const char* name : kNamedChoices) words.insert(words.end(), {"-u", std::string(name)});
+  words.emplace_back("TUTTI_CACHE_DIR=/nonexistent/tutti");
   words.push_back(options.folder + "/" + perf_tool_of(options.collective));
   if (options.launcher.empty())
     words.insert(words.end(), {"--procs", std::to_string(options.processes), "--bind"});

@@ -36,9 +36,8 @@ Result<Report> parse_report(std::string_view json);
 std::string perf_tool_of(Collective collective);
 
 struct RunOptions {
-  std::string folder = {};                    ///< of the perf tools
-  std::vector<std::string> launcher = {};     ///< words before the tool; empty: the tool starts the processes
-  std::vector<std::string> environment = {};  ///< "NAME=value", for every rank
+  std::string folder = {};                 ///< of the perf tools
+  std::vector<std::string> launcher = {};  ///< words before the tool; empty: the tool starts the processes
   Collective collective = Collective::kAllReduce;
   uint32_t processes = 0;  ///< without a launcher
   uint32_t emulated_hosts = 1;
@@ -73,9 +72,10 @@ bool have_moved(const Report& report);
 /// Adds the rows of a run, on so many hosts, but for those during which the cores moved.
 void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples);
 
-/// Runs the tool to its end and reads its report. SIGINT, SIGTERM and SIGHUP end the tool first, then this
-/// process: neither processes nor files stay behind. Errors: kUnsupported with the tool's last words if it
-/// failed; kSystemError.
+/// Runs the tool to its end and reads its report. "default" is what the library chooses by itself: rows that
+/// were measured and what the user names are hidden from every rank. SIGINT, SIGTERM and SIGHUP end the tool
+/// first, then this process: neither processes nor files stay behind. Errors: kUnsupported with the tool's
+/// last words if it failed; kSystemError.
 Result<Report> run_perf_tool(const RunOptions& options);
 
 }  // namespace tutti::tool

@@ -120,7 +120,6 @@ std::vector<Trial> all_trials(const topology::CallTimes& known) {
 Result<Report> run(const Trial& trial, const std::string& perf_tools) {
   const Setting& setting = *trial.setting;
   return run_perf_tool({.folder = perf_tools,
-                        .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
                         .collective = trial.collective,
                         .processes = setting.processes,
                         .emulated_hosts = setting.hosts,

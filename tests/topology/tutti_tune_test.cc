@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
@@ -334,6 +335,24 @@ TEST(RunsTest, TheSizesOfRowsAreThoseOfWholeBlocks) {
   EXPECT_EQ(row_sizes(Collective::kScatter, 3, {.least = 100, .most = 400, .factor = 2}),
             (Sizes{96, 192, 384}));
   EXPECT_EQ(row_sizes(Collective::kAllToAll, 8, {.least = 8, .most = 31, .factor = 2}), Sizes{});
+}
+
+// Goal: "default" is the library's own choice, whatever the user's environment names. Method: a tool that
+// prints what it is told.
+TEST(RunsTest, TheUsersChoiceIsNotMeasuredAsTheLibrarys) {
+  const auto folder = std::filesystem::temp_directory_path() / format("tutti-tune-test-%d", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "all_reduce_perf")
+      << "#!/bin/sh\necho \"[$TUTTI_CHOICE_FILE$TUTTI_ALGORITHM$TUTTI_TOPOLOGY_FILE$TUTTI_PRICES]"
+         "$TUTTI_CACHE_DIR\"\nexit 3\n";
+  std::filesystem::permissions(folder / "all_reduce_perf", std::filesystem::perms::owner_all);
+  constexpr std::array kNames = {"TUTTI_CHOICE_FILE", "TUTTI_ALGORITHM", "TUTTI_TOPOLOGY_FILE",
+                                 "TUTTI_PRICES"};
+  for (const char* name : kNames) setenv(name, "mine", 1);
+  const auto report = run_perf_tool({.folder = folder.string(), .processes = 2});
+  for (const char* name : kNames) unsetenv(name);
+  std::filesystem::remove_all(folder);
+  EXPECT_THAT(std::string(report.status().text()), HasSubstr("[]/nonexistent/"));
 }
 
 // Goal: a row says where the cores were, and one during which they moved is left out. Method: a report with

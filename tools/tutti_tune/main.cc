@@ -171,8 +171,6 @@ class Tuner {
   bool measure(const Case& of) {
     const RunOptions run_options{.folder = perf_tools_,
                                  .launcher = launcher_,
-                                 // The library's own choice without measured rows.
-                                 .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
                                  .collective = of.collective,
                                  .processes = of.ranks,
                                  .emulated_hosts = options_.emulated_hosts,
