@@ -45,9 +45,9 @@ Sample as_printed(const Sample& sample) {
 
 double middle(std::vector<double> values) {
   if (values.empty()) return 0;
-  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
+  std::sort(values.begin(), values.end());
+  const size_t last = values.size() - 1;
+  return (values[last / 2] + values[(last + 1) / 2]) / 2;
 }
 
 Result<Samples> Samples::parse(std::string_view text) {
@@ -161,6 +161,7 @@ Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
     const bool lacks_default = by_default != middles.end() && !by_default->second.contains(one.first);
     return 2 * one.second < most || lacks_default;
   });
+  if (measured.empty()) return times;
   for (const auto& algorithm : middles) {
     const std::map<uint64_t, double>& us = algorithm.second;
     if (!std::ranges::all_of(measured, [&](const auto& one) { return us.contains(one.first); })) continue;

@@ -34,7 +34,7 @@ struct Sample {
   uint32_t starts = 1;   ///< of the ranks; `us` is the mean of these. Not printed
 };
 
-/// The upper one of the two in the middle; 0: none.
+/// Of an even number the mean of the two in the middle; 0: none.
 double middle(std::vector<double> values);
 
 /// By what part the fastest of many equal algorithms seems faster than another one, by chance, in one start

@@ -288,6 +288,25 @@ TEST(SamplesTest, RoundsAreThoseOfTheWantedSizes) {
   EXPECT_EQ(samples.rounds_of(case_of("direct_two_shot"), {1024}), 0u);
 }
 
+TEST(SamplesTest, TheMiddleOfAnEvenNumberIsBetweenTwo) {
+  EXPECT_EQ(middle({}), 0);
+  EXPECT_EQ(middle({4, 1, 9}), 4);
+  EXPECT_EQ(middle({3, 1, 9, 5}), 4);
+}
+
+// Goal: where no distance has all that a comparison needs, nothing is said. Method: the library's choice was
+// measured between near cores, the others between far ones.
+TEST(SamplesTest, WithoutACommonDistanceThereIsNoRow) {
+  Samples samples;
+  for (int i = 0; i < 3; ++i) {
+    samples.add(case_of("default"), 1024, {10, 57}, "direct_two_shot");
+    for (const std::string name : {"ring", "recursive_doubling", "direct_one_shot"})
+      samples.add(case_of(name), 1024, {5, 250}, name);
+  }
+  for (const std::string& table : {samples.table(), samples.table_of_gains({.own_cores = 0.1})})
+    EXPECT_EQ(table.find('\n') + 1, table.size()) << table;
+}
+
 TEST(SamplesTest, WrongLinesAreNamed) {
   for (const char* text :
        {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
