@@ -16,7 +16,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/predict.h"
@@ -268,10 +270,13 @@ bool have_moved(const Report& report) {
 }
 
 void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples) {
+  std::map<std::pair<uint64_t, std::string>, uint32_t> turns;  // by size and algorithm
   for (const Row& row : report.rows) {
-    if (row.bytes > 0 && row.microseconds > 0 && !row.have_moved)
-      samples.add({collective, report.ranks, hosts, row.wanted}, row.bytes, {row.microseconds, row.line_ns},
-                  row.algorithm);
+    const uint32_t turn = turns[{row.bytes, row.wanted}]++;
+    if (row.bytes == 0 || row.microseconds <= 0 || row.have_moved) continue;
+    const Sample sample = {
+        .us = row.microseconds, .line_ns = row.line_ns, .start = report.start, .turn = turn};
+    samples.add({collective, report.ranks, hosts, row.wanted}, row.bytes, sample, row.algorithm);
   }
 }
 
@@ -295,7 +300,10 @@ Result<Report> run_perf_tool(const RunOptions& options) {
   const std::string json{std::istreambuf_iterator<char>(file), {}};
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return Status(Code::kUnsupported, last_words(words_of_child));
-  return parse_report(json);
+  auto report = parse_report(json);
+  // Numbers from 2^16 on: smaller ones are of samples whose start is not known.
+  if (report) report->start = static_cast<uint32_t>(std::random_device()()) | (1u << 16);
+  return report;
 }
 
 }  // namespace tutti::tool

@@ -27,6 +27,7 @@ struct Report {
   std::vector<Row> rows;
   uint32_t ranks = 0;
   uint32_t hosts = 0;
+  uint32_t start = 0;  ///< as Sample::start
 };
 
 /// From the JSON that the perf tools write. Errors: kInvalidArgument.
@@ -69,7 +70,8 @@ std::string find_perf_tools();
 /// Whether the cores moved during most rows.
 bool have_moved(const Report& report);
 
-/// Adds the rows of a run, on so many hosts, but for those during which the cores moved.
+/// Adds the rows of a run, on so many hosts, but for those during which the cores moved. These count as
+/// turns, too, so that the others stay beside those of other algorithms.
 void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples);
 
 /// Runs the tool to its end and reads its report. "default" is what the library chooses by itself: rows that

@@ -15,10 +15,10 @@
 namespace tutti::tool {
 namespace {
 
-/// What noise can make of equal times (docs/measurements/topology.md).
-constexpr double kBetterThanDefault = 1.05;
 /// An algorithm keeps the next size where it takes less than so many times as long as the fastest one.
-constexpr double kKeepsNextSize = 1.03;
+constexpr double kKeepsNextSize = 1.02;
+/// The same of those that are faster than the library's choice by more than noise.
+constexpr double kKeepsNextGain = 1.03;
 constexpr const char* kTitle =
     "# Measured by tutti-tune or tutti-topo. The times are those of the first size of a row.\n";
 /// The fastest algorithm of such calls is taken for longer ones, too.
@@ -35,6 +35,20 @@ bool is_alike(const Case& a, const Case& b) {
   return std::tuple(a.collective, a.ranks, a.hosts) == std::tuple(b.collective, b.ranks, b.hosts);
 }
 
+/// "s1a2b.3".
+bool read_block(std::string_view word, Sample& sample) {
+  const size_t dot = word.find('.');
+  if (!word.starts_with('s') || dot == std::string_view::npos) return false;
+  const std::string_view start = word.substr(1, dot - 1);
+  const auto [end, error] = std::from_chars(start.data(), start.data() + start.size(), sample.start, 16);
+  return error == std::errc() && end == start.data() + start.size() &&
+         read_number(word.substr(dot + 1), sample.turn);
+}
+
+std::string by_what_ran(const Case&, const std::string& ran) {
+  return ran;
+}
+
 /// As `print` writes it: else a later run, which reads that, would make another table.
 Sample as_printed(const Sample& sample) {
   Sample kept = sample;
@@ -42,13 +56,6 @@ Sample as_printed(const Sample& sample) {
 }
 
 }  // namespace
-
-double middle(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t last = values.size() - 1;
-  return (values[last / 2] + values[(last + 1) / 2]) / 2;
-}
 
 Result<Samples> Samples::parse(std::string_view text) {
   Samples samples;
@@ -64,6 +71,7 @@ Result<Samples> Samples::parse(std::string_view text) {
     Case of;
     uint64_t bytes = 0;
     Sample sample;
+    if (words.size() > 6 && read_block(words.back(), sample)) words.pop_back();
     if (words.size() > 6 && words.back().ends_with("ns") &&
         read_number(std::string_view(words.back()).substr(0, words.back().size() - 2), sample.line_ns))
       words.pop_back();
@@ -96,9 +104,8 @@ std::string Samples::print() const {
         out += format("%s %u %u %llu %s %.4g", std::string(collective_name(of.collective)).c_str(), of.ranks,
                       of.hosts, static_cast<unsigned long long>(bytes), of.algorithm.c_str(), sample.us);
         out += of.algorithm == kDefault ? " " + size.ran : "";
-        out +=
-            (sample.line_ns > 0 ? format(" %lluns", static_cast<unsigned long long>(sample.line_ns)) : "") +
-            "\n";
+        out += sample.line_ns > 0 ? format(" %lluns", static_cast<unsigned long long>(sample.line_ns)) : "";
+        out += format(" s%x.%u\n", sample.start, sample.turn);
       }
     }
   }
@@ -111,6 +118,11 @@ void Samples::add(const Case& of, uint64_t bytes, const Sample& sample, const st
   if (size.ran != ran) size.samples.clear();  // of another version's choice
   size.samples.push_back(as_printed(sample));
   size.ran = ran;
+  if (sample.start != 0) return;
+  // Starts have large numbers.
+  const auto before = static_cast<uint32_t>(size.samples.size() - 1);
+  size.samples.back().start = before / kLeastSamples + 1;
+  size.samples.back().turn = before % kLeastSamples;
 }
 
 uint32_t Samples::rounds_of(const Case& of, const std::set<uint64_t>& sizes) const {
@@ -123,71 +135,110 @@ uint32_t Samples::rounds_of(const Case& of, const std::set<uint64_t>& sizes) con
   return least;
 }
 
-Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
-  std::map<std::string, std::vector<Sample>> all;
+std::string Samples::own_choice(const Case& any, uint64_t bytes) const {
+  Case own = any;
+  own.algorithm = kDefault;
+  const auto sizes = cases_.find(own);
+  if (sizes == cases_.end()) return {};
+  const auto size = sizes->second.find(bytes);
+  return size == sizes->second.end() ? std::string() : size->second.ran;
+}
+
+Samples::Measured Samples::measured_at(const Case& any, uint64_t bytes, const Name& name) const {
+  struct Row {
+    std::string algorithm;
+    const Sample* sample;
+  };
+  std::vector<Row> rows;
   std::set<uint64_t> lines;
-  Times times;
+  std::string own;
   for (const auto& [of, sizes] : cases_) {
     const auto size = sizes.find(bytes);
     if (!is_alike(of, any) || size == sizes.end()) continue;
-    auto& own = all[size->second.ran];
-    own.insert(own.end(), size->second.samples.begin(), size->second.samples.end());
-    for (const Sample& sample : size->second.samples) lines.insert(sample.line_ns);
-    if (of.algorithm == kDefault) times.by_default = size->second.ran;
+    const std::string algorithm = name(of, size->second.ran);
+    if (of.algorithm == kDefault) own = algorithm;
+    for (const Sample& sample : size->second.samples) {
+      rows.push_back({algorithm, &sample});
+      lines.insert(sample.line_ns);
+    }
   }
   const std::vector<uint64_t> distances = topology::distances_of(lines);
-  std::map<uint64_t, size_t> measured;                        // algorithms at each distance
-  std::map<std::string, std::map<uint64_t, double>> middles;  // by algorithm and distance
-  std::map<std::string, std::map<uint64_t, uint32_t>> starts;
-  for (const auto& [algorithm, samples] : all) {
-    std::map<uint64_t, std::vector<double>> us;
-    for (const Sample& sample : samples) {
-      const uint64_t distance = topology::distance_at(distances, sample.line_ns);
-      us[distance].push_back(sample.us);
-      starts[algorithm][distance] = std::max(starts[algorithm][distance], sample.starts);
-    }
-    for (auto& [distance, own] : us) {
-      if (own.size() < kLeastSamples) continue;
-      middles[algorithm][distance] = middle(std::move(own));
-      ++measured[distance];
-    }
+  Measured all;
+  for (const Row& row : rows)
+    all[row.algorithm][topology::distance_at(distances, row.sample->line_ns)].push_back(*row.sample);
+  drop_rare(all, own);
+  return all;
+}
+
+/// Distances without the library's choice, or with few algorithms, do not count. Nor do algorithms without
+/// samples at a distance that counts: where all take longer, they would seem faster.
+void Samples::drop_rare(Measured& all, const std::string& own) {
+  std::map<uint64_t, size_t> counts;  // of algorithms at each distance
+  for (auto& [algorithm, samples] : all) {
+    std::erase_if(samples, [](const auto& one) { return one.second.size() < kLeastSamples; });
+    for (const auto& [distance, some] : samples) ++counts[distance];
   }
-  // Distances without the library's choice, or with few algorithms, do not count. Nor do algorithms without
-  // samples at a distance that counts: where all take longer, they would seem faster.
+  std::erase_if(all, [](const auto& one) { return one.second.empty(); });
   size_t most = 0;
-  for (const auto& [distance, count] : measured) most = std::max(most, count);
-  const auto by_default = middles.find(times.by_default);
-  std::erase_if(measured, [&](const auto& one) {
-    const bool lacks_default = by_default != middles.end() && !by_default->second.contains(one.first);
+  for (const auto& [distance, count] : counts) most = std::max(most, count);
+  const auto by_default = all.find(own);
+  std::erase_if(counts, [&](const auto& one) {
+    const bool lacks_default = by_default != all.end() && !by_default->second.contains(one.first);
     return 2 * one.second < most || lacks_default;
   });
-  if (measured.empty()) return times;
-  for (const auto& algorithm : middles) {
-    const std::map<uint64_t, double>& us = algorithm.second;
-    if (!std::ranges::all_of(measured, [&](const auto& one) { return us.contains(one.first); })) continue;
+  for (auto& [algorithm, samples] : all)
+    std::erase_if(samples, [&](const auto& one) { return !counts.contains(one.first); });
+  std::erase_if(all, [&](const auto& one) { return counts.empty() || one.second.size() < counts.size(); });
+}
+
+PairedTimes Samples::paired_times(const Case& any, uint64_t bytes, const Name& name) const {
+  PairedTimes paired;
+  for (const auto& [algorithm, distances] : measured_at(any, bytes, name)) {
+    for (const auto& [distance, samples] : distances) {
+      for (const Sample& sample : samples)
+        paired.add(algorithm, {distance, sample.start, sample.turn}, sample.us);
+    }
+  }
+  return paired;
+}
+
+Samples::Times Samples::times_of(const Case& any, uint64_t bytes) const {
+  Times times{.us = {}, .starts = {}, .by_default = own_choice(any, bytes)};
+  for (const auto& [algorithm, distances] : measured_at(any, bytes, by_what_ran)) {
     double log_sum = 0;
     uint32_t fewest = UINT32_MAX;
-    for (const auto& one : measured) {
-      log_sum += std::log(us.at(one.first));
-      fewest = std::min(fewest, starts.at(algorithm.first).at(one.first));
+    for (const auto& [distance, samples] : distances) {
+      std::vector<double> us;
+      uint32_t starts = 0;
+      for (const Sample& sample : samples) {
+        us.push_back(sample.us);
+        starts = std::max(starts, sample.starts);
+      }
+      log_sum += std::log(middle(std::move(us)));
+      fewest = std::min(fewest, starts);
     }
-    times.us[algorithm.first] = std::exp(log_sum / static_cast<double>(measured.size()));
-    times.starts[algorithm.first] = fewest;
+    times.us[algorithm] = std::exp(log_sum / static_cast<double>(distances.size()));
+    times.starts[algorithm] = fewest;
   }
   return times;
 }
 
-std::string Samples::winner_of(const Times& times, const std::string& before) {
-  if (times.us.empty() || (!times.by_default.empty() && !times.us.contains(times.by_default))) return {};
-  const auto us = [](const auto& one) { return one.second; };
-  const auto fastest = std::ranges::min_element(times.us, {}, us);
-  const auto by_default = times.us.find(times.by_default);
-  const bool is_better =
-      by_default == times.us.end() || fastest->second * kBetterThanDefault < by_default->second;
-  const auto winner = is_better ? fastest : by_default;
-  const auto kept = times.us.find(before);
-  const bool stays = kept != times.us.end() && kept->second < winner->second * kKeepsNextSize;
-  return stays ? before : winner->first;
+Samples::Known Samples::known_of(const Case& any, uint64_t bytes, const std::string& before) const {
+  const PairedTimes paired = paired_times(any, bytes, by_what_ran);
+  const std::string own = own_choice(any, bytes);
+  const std::string fastest = paired.fastest();
+  Known known{bytes, {.us = paired.us(), .starts = {}, .by_default = own}, ""};
+  const auto& us = known.times.us;
+  if (us.empty() || (!own.empty() && !us.contains(own))) return known;
+  const auto kept = paired.lead(before, fastest);
+  const auto gain = paired.lead(own, fastest);
+  if (kept && us.contains(before) && kept->mean <= std::log(kKeepsNextSize))
+    known.winner = before;
+  else if (own.empty() || own == fastest || (gain && gain->is_surely_above(0, paired.count() - 1)))
+    known.winner = fastest;
+  else
+    known.winner = own;
+  return known;
 }
 
 std::string Samples::clear_winner_of(const Times& times, const std::string& before, double noise) {
@@ -203,7 +254,7 @@ std::string Samples::clear_winner_of(const Times& times, const std::string& befo
   }
   const auto kept = times.us.find(before);
   const bool stays = kept != times.us.end() && fastest != own && is_clear(*kept) &&
-                     kept->second < fastest->second * kKeepsNextSize;
+                     kept->second < fastest->second * kKeepsNextGain;
   return stays ? before : fastest->first;
 }
 
@@ -238,9 +289,8 @@ std::vector<Samples::Known> Samples::known_sizes(const Case& any, const Judge& j
   }
   std::vector<Known> known;
   for (const uint64_t bytes : sizes) {
-    Times times = times_of(any, bytes);
-    std::string winner = judge(times, known.empty() ? "" : known.back().winner);
-    if (!winner.empty()) known.push_back({bytes, std::move(times), std::move(winner)});
+    Known size = judge(bytes, known.empty() ? "" : known.back().winner);
+    if (!size.winner.empty()) known.push_back(std::move(size));
   }
   return known;
 }
@@ -310,7 +360,12 @@ std::vector<Case> Samples::kinds() const {
 
 std::string Samples::table() const {
   std::string out = kTitle;
-  for (const Case& any : kinds()) out += print_rows(any, all_ranges(known_sizes(any, winner_of)));
+  for (const Case& any : kinds()) {
+    const auto judge = [&](uint64_t bytes, const std::string& before) {
+      return known_of(any, bytes, before);
+    };
+    out += print_rows(any, all_ranges(known_sizes(any, judge)));
+  }
   return out;
 }
 
@@ -319,8 +374,10 @@ std::string Samples::table_of_gains(const Noise& noise) const {
   for (const Case& any : kinds()) {
     const bool share_cores = (any.ranks + any.hosts - 1) / any.hosts > noise.cores;
     const double part = share_cores ? noise.shared_cores : noise.own_cores;
-    const Judge judge = [part](const Times& times, const std::string& before) {
-      return clear_winner_of(times, before, part);
+    const auto judge = [&](uint64_t bytes, const std::string& before) {
+      Times times = times_of(any, bytes);
+      std::string winner = clear_winner_of(times, before, part);
+      return Known{bytes, std::move(times), std::move(winner)};
     };
     out += print_rows(any, ranges_of_gains(known_sizes(any, judge)));
   }

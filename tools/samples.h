@@ -11,6 +11,7 @@
 
 #include "algorithms/algorithm.h"
 #include "core/result.h"
+#include "tools/paired_times.h"
 
 namespace tutti::tool {
 
@@ -32,10 +33,9 @@ struct Sample {
   double us = 0;
   uint64_t line_ns = 0;  ///< what a cache line took between the machine's cores then; 0: unknown
   uint32_t starts = 1;   ///< of the ranks; `us` is the mean of these. Not printed
+  uint32_t start = 0;    ///< a number of the ranks' start; 0: unknown, and `turn` too
+  uint32_t turn = 0;     ///< of all algorithms
 };
-
-/// Of an even number the mean of the two in the middle; 0: none.
-double middle(std::vector<double> values);
 
 /// By what part the fastest of many equal algorithms seems faster than another one, by chance, in one start
 /// of the ranks. In the mean of several starts: by this over the square root of their number.
@@ -45,9 +45,10 @@ struct Noise {
   uint32_t cores = UINT32_MAX;  ///< of a host
 };
 
-/// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345 57ns", a line for each
-/// sample; the last word is Sample::line_ns, if known. For kDefault the name of the algorithm that ran stands
-/// before it.
+/// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345 57ns s1a2b.3", a line for
+/// each sample. The last words are Sample::line_ns, if known, and the start and turn; without the latter,
+/// three samples that follow each other are of one start. For kDefault the name of the algorithm that ran
+/// stands before them.
 class Samples {
  public:
   struct Size {
@@ -70,13 +71,21 @@ class Samples {
   bool is_refused(const Case& of) const { return refused_.contains(of); }
 
   /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
-  /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
-  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %. Where the cores were at
-  /// several distances, the geometric means of the times at each of them count, but for distances at which
-  /// few algorithms were measured. A row ends where the next one's algorithm gets faster, as far as both
-  /// sizes tell. The last row holds for all longer calls, too, if one of 1 MiB was measured; else up to twice
-  /// the longest one measured.
+  /// of each size, of those measured three times, by their rows of the same turns. The library's own choice
+  /// stays where nothing is surely faster, and an algorithm keeps the next size where it loses by less than
+  /// 2 %. Where the cores were at several distances, the means at each of them count, but for distances at
+  /// which few algorithms were measured. A row ends where the next one's algorithm gets faster, as far as
+  /// both sizes tell. The last row holds for all longer calls, too, if one of 1 MiB was measured; else up to
+  /// twice the longest one measured.
   std::string table() const;
+
+  /// What the library chose itself for alike cases; empty: unknown.
+  std::string own_choice(const Case& any, uint64_t bytes) const;
+  /// What a sample's algorithm is called in a comparison.
+  using Name = std::function<std::string(const Case& of, const std::string& ran)>;
+  /// The samples of one size of alike cases, but for distances at which few algorithms were measured three
+  /// times, or the library's choice was not.
+  PairedTimes paired_times(const Case& any, uint64_t bytes, const Name& name) const;
 
   /// Of few starts: only rows of algorithms that are faster than the library's own choice by more than noise,
   /// from half of the shortest call measured to twice the longest one.
@@ -101,11 +110,16 @@ class Samples {
     uint64_t to;
     const Known* first;  ///< of the sizes of one winner; the list that it is in must outlive this
   };
-  /// The winner of a size, behind that of the size before; empty: none.
-  using Judge = std::function<std::string(const Times& times, const std::string& before)>;
+  /// A size and its winner, behind that of the size before; no winner: empty.
+  using Judge = std::function<Known(uint64_t bytes, const std::string& before)>;
 
+  /// By algorithm and distance of the cores.
+  using Measured = std::map<std::string, std::map<uint64_t, std::vector<Sample>>>;
+
+  Measured measured_at(const Case& any, uint64_t bytes, const Name& name) const;
+  static void drop_rare(Measured& all, const std::string& own);
   Times times_of(const Case& any, uint64_t bytes) const;
-  static std::string winner_of(const Times& times, const std::string& before);
+  Known known_of(const Case& any, uint64_t bytes, const std::string& before) const;
   static std::string clear_winner_of(const Times& times, const std::string& before, double noise);
   static uint64_t limit_between(const Known& low, const Known& high);
   std::vector<Known> known_sizes(const Case& any, const Judge& judge) const;

@@ -222,12 +222,47 @@ TEST(SamplesTest, TheLibrarysChoiceStaysUnlessAnotherOneIsClearlyFaster) {
 }
 
 // Goal: a slow moment of the library's choice does not make another algorithm look faster: where the choice
-// was also measured by its name, both are samples of it.
+// was also measured by its name, both are samples of it. Method: the choice loses by 11 %, both by 6 %.
 TEST(SamplesTest, TheLibrarysChoiceHasTheSamplesOfItsAlgorithm) {
   Samples samples;
-  add_thrice(samples, case_of("default"), 12, "ring");
-  for (int i = 0; i < 4; ++i) samples.add(case_of("ring"), 1024, {10}, "ring");
+  add_thrice(samples, case_of("default"), 11, "ring");
   add_thrice(samples, case_of("direct_two_shot"), 9.8, "direct_two_shot");
+  EXPECT_EQ(chosen(samples, 1024), "direct_two_shot");
+  add_thrice(samples, case_of("ring"), 10, "ring");
+  EXPECT_EQ(chosen(samples, 1024), "ring");
+}
+
+// Goal: what an algorithm is given for having won the size before does not come on top of what the library's
+// choice is given. Method: at the second size the winner before takes 7 % longer than the fastest one, but
+// only 2 % longer than the library's choice, which is not surely slower than the fastest.
+TEST(SamplesTest, TheWinnerBeforeIsComparedWithTheFastest) {
+  Samples samples;
+  const auto add = [&](uint64_t bytes, const std::string& name, double us, const std::string& ran) {
+    for (int i = 0; i < 3; ++i) samples.add(case_of(name), bytes, {us}, ran);
+  };
+  add(1024, "default", 20, "direct_two_shot");
+  add(1024, "ring", 10, "ring");
+  add(1024, "recursive_doubling", 15, "recursive_doubling");
+  add(65536, "default", 105, "direct_two_shot");
+  add(65536, "ring", 107, "ring");
+  add(65536, "recursive_doubling", 100, "recursive_doubling");
+  EXPECT_EQ(chosen(samples, 1024), "ring");
+  EXPECT_EQ(chosen(samples, 65536), "direct_two_shot");
+}
+
+// Goal: rows of one turn are compared with each other. Method: the second start is four times as slow, and
+// the library's choice has lost most of its rows there; by all of its rows it would be the fastest.
+TEST(SamplesTest, OnlyRowsOfOneTurnAreCompared) {
+  Samples samples;
+  for (uint32_t start : {1u << 16, 2u << 16}) {
+    const double slow = start == 1u << 16 ? 1 : 4;
+    for (uint32_t turn = 0; turn < 3; ++turn) {
+      samples.add(case_of("ring"), 1024, {.us = 10 * slow, .start = start, .turn = turn}, "ring");
+      if (slow > 1 && turn > 0) continue;
+      samples.add(case_of("default"), 1024, {.us = 14 * slow, .start = start, .turn = turn},
+                  "direct_two_shot");
+    }
+  }
   EXPECT_EQ(chosen(samples, 1024), "ring");
 }
 
@@ -269,6 +304,8 @@ TEST(SamplesTest, WhatIsPrintedIsReadBack) {
   samples.add(case_of("default"), 1024, {2.5}, "direct_one_shot");
   samples.add(case_of("default"), 1 << 20, {2.5, 57}, "direct_one_shot");
   samples.add(case_of("ring"), 1 << 20, {3.5, 240}, "ring");
+  samples.add(case_of("ring"), 1 << 20, {.us = 3.5, .start = 0x1a2b3, .turn = 12}, "ring");
+  EXPECT_THAT(samples.print(), HasSubstr("ring 3.5 s1a2b3.12\n"));
   const auto again = Samples::parse(samples.print());
   ASSERT_TRUE(again) << again.status().text();
   EXPECT_EQ(again->print(), samples.print());
@@ -308,12 +345,13 @@ TEST(SamplesTest, WithoutACommonDistanceThereIsNoRow) {
 }
 
 TEST(SamplesTest, WrongLinesAreNamed) {
-  for (const char* text :
-       {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
-        "all_reduce 0 1 8 ring 1", "all_juice 4 1 8 ring 1", "all_reduce 4 1 8 no_such 1",
-        "all_reduce 4 1 8 default 1", "all_reduce 4 1 8 default 1 no_such", "57ns",
-        "all_reduce 4 1 8 ring 57ns", "all_reduce 4 1 8 ring 1 xns", "all_reduce 4294967295 1 8 ring 1",
-        "all_reduce 2 3 8 ring 1", "all_reduce 2 1 18446744073709551615 ring 1"}) {
+  for (const char* text : {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
+                           "all_reduce 0 1 8 ring 1", "all_juice 4 1 8 ring 1", "all_reduce 4 1 8 no_such 1",
+                           "all_reduce 4 1 8 default 1", "all_reduce 4 1 8 default 1 no_such", "57ns",
+                           "all_reduce 4 1 8 ring 57ns", "all_reduce 4 1 8 ring 1 xns",
+                           "all_reduce 4 1 8 ring 1 sx.1", "all_reduce 4 1 8 ring 1 s1a",
+                           "all_reduce 4 1 8 ring 1 s1a.1 57ns", "all_reduce 4294967295 1 8 ring 1",
+                           "all_reduce 2 3 8 ring 1", "all_reduce 2 1 18446744073709551615 ring 1"}) {
     const auto samples = Samples::parse(std::string("# first\n") + text);
     ASSERT_FALSE(samples) << text;
     EXPECT_THAT(std::string(samples.status().text()), HasSubstr("line 2")) << text;
@@ -344,18 +382,6 @@ TEST(RunsTest, AFailedRunTellsWhy) {
   EXPECT_THAT(std::string(report.status().text()), HasSubstr("out of paper"));
 }
 
-// Goal: what a call will measure is known before. Method: sizes whose blocks are empty, of whole floats, and
-// of 16 bytes; a collective without blocks.
-TEST(RunsTest, TheSizesOfRowsAreThoseOfWholeBlocks) {
-  using Sizes = std::set<uint64_t>;
-  const SizeGrid grid = {.least = 8, .most = 128, .factor = 4};
-  EXPECT_EQ(row_sizes(Collective::kAllGather, 4, grid), (Sizes{32, 128}));
-  EXPECT_EQ(row_sizes(Collective::kAllReduce, 4, grid), (Sizes{8, 32, 128}));
-  EXPECT_EQ(row_sizes(Collective::kScatter, 3, {.least = 100, .most = 400, .factor = 2}),
-            (Sizes{96, 192, 384}));
-  EXPECT_EQ(row_sizes(Collective::kAllToAll, 8, {.least = 8, .most = 31, .factor = 2}), Sizes{});
-}
-
 // Goal: "default" is the library's own choice, whatever the user's environment names. Method: a tool that
 // prints what it is told.
 TEST(RunsTest, TheUsersChoiceIsNotMeasuredAsTheLibrarys) {
@@ -374,6 +400,18 @@ TEST(RunsTest, TheUsersChoiceIsNotMeasuredAsTheLibrarys) {
   EXPECT_THAT(std::string(report.status().text()), HasSubstr("[]/nonexistent/"));
 }
 
+// Goal: what a call will measure is known before. Method: sizes whose blocks are empty, of whole floats, and
+// of 16 bytes; a collective without blocks.
+TEST(RunsTest, TheSizesOfRowsAreThoseOfWholeBlocks) {
+  using Sizes = std::set<uint64_t>;
+  const SizeGrid grid = {.least = 8, .most = 128, .factor = 4};
+  EXPECT_EQ(row_sizes(Collective::kAllGather, 4, grid), (Sizes{32, 128}));
+  EXPECT_EQ(row_sizes(Collective::kAllReduce, 4, grid), (Sizes{8, 32, 128}));
+  EXPECT_EQ(row_sizes(Collective::kScatter, 3, {.least = 100, .most = 400, .factor = 2}),
+            (Sizes{96, 192, 384}));
+  EXPECT_EQ(row_sizes(Collective::kAllToAll, 8, {.least = 8, .most = 31, .factor = 2}), Sizes{});
+}
+
 // Goal: a row says where the cores were, and one during which they moved is left out. Method: a report with
 // rows of near cores, of far ones, of cores that moved, of cores that did not answer, and of unknown cores.
 TEST(RunsTest, RowsDuringWhichCoresMovedAreLeftOut) {
@@ -385,8 +423,9 @@ TEST(RunsTest, RowsDuringWhichCoresMovedAreLeftOut) {
         us, lines);
   }
   rows += R"({"size": 8, "algorithm": "ring", "wanted": "ring", "out_of_place": {"time": 5}})";
-  const auto report = parse_report(R"({"config": {"ranks": 2, "devices": []}, "results": [)" + rows + "]}");
+  auto report = parse_report(R"({"config": {"ranks": 2, "devices": []}, "results": [)" + rows + "]}");
   ASSERT_TRUE(report) << report.status().text();
+  report->start = 1 << 16;
   Samples samples;
   add_rows(*report, Collective::kAllReduce, 1, samples);
   const auto& kept = samples.cases().at(case_of("ring", 2)).at(8).samples;
@@ -394,6 +433,7 @@ TEST(RunsTest, RowsDuringWhichCoresMovedAreLeftOut) {
   EXPECT_EQ(std::pair(kept[0].us, kept[0].line_ns), std::pair(1.0, uint64_t{60}));
   EXPECT_EQ(std::pair(kept[1].us, kept[1].line_ns), std::pair(2.0, uint64_t{270}));
   EXPECT_EQ(std::pair(kept[2].us, kept[2].line_ns), std::pair(5.0, uint64_t{0})) << "unknown";
+  EXPECT_EQ(kept[2].turn, 4u) << "rows that are left out count as turns";
 }
 
 // Goal: trials of one distance say nothing of another one.
