@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "algorithms/choice.h"
+#include "core/version_line.h"
 #include "topology/call_times.h"
 #include "topology/measurements.h"
 
@@ -23,6 +24,10 @@ constexpr const char* kTitle =
     "# Measured by tutti-tune or tutti-topo. The times are those of the first size of a row.\n";
 /// The fastest algorithm of such calls is taken for longer ones, too.
 constexpr uint64_t kLongCall = uint64_t{1} << 20;
+
+std::string samples_title() {
+  return "# collective ranks hosts bytes algorithm microseconds, " + version_line("tutti-tune") + "\n";
+}
 
 template <class T>
 bool read_number(std::string_view word, T& value) {
@@ -59,6 +64,7 @@ Sample as_printed(const Sample& sample) {
 
 Result<Samples> Samples::parse(std::string_view text) {
   Samples samples;
+  samples.are_of_this_version_ = text.starts_with(samples_title());
   uint32_t number = 0;
   while (!text.empty()) {
     ++number;
@@ -97,7 +103,7 @@ Result<Samples> Samples::parse(std::string_view text) {
 }
 
 std::string Samples::print() const {
-  std::string out = "# collective ranks hosts bytes algorithm microseconds (tutti-tune)\n";
+  std::string out = samples_title();
   for (const auto& [of, sizes] : cases_) {
     for (const auto& [bytes, size] : sizes) {
       for (const Sample& sample : size.samples) {

@@ -61,6 +61,8 @@ class Samples {
   /// Errors: kInvalidArgument with "line N: ...". Safe for any input.
   static Result<Samples> parse(std::string_view text);
   std::string print() const;
+  /// What another version's algorithms take is not what this version's do.
+  bool are_of_this_version() const { return are_of_this_version_; }
 
   /// `ran`: the algorithm that ran; a sample of another algorithm than the case's is not kept.
   void add(const Case& of, uint64_t bytes, const Sample& sample, const std::string& ran);
@@ -132,6 +134,7 @@ class Samples {
 
   std::map<Case, Sizes> cases_;
   std::map<Case, bool> refused_;
+  bool are_of_this_version_ = true;
 };
 
 }  // namespace tutti::tool

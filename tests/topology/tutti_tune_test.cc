@@ -344,6 +344,14 @@ TEST(SamplesTest, WithoutACommonDistanceThereIsNoRow) {
     EXPECT_EQ(table.find('\n') + 1, table.size()) << table;
 }
 
+// Goal: times of another version's algorithms are known as such.
+TEST(SamplesTest, SamplesSayOfWhichVersionTheyAre) {
+  const std::string line = "all_reduce 4 1 8 ring 1\n";
+  EXPECT_TRUE(Samples::parse(two_algorithms().print())->are_of_this_version());
+  EXPECT_FALSE(Samples::parse("# tutti-tune (tutti 0.0.1)\n" + line)->are_of_this_version());
+  EXPECT_FALSE(Samples::parse(line)->are_of_this_version());
+}
+
 TEST(SamplesTest, WrongLinesAreNamed) {
   for (const char* text : {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
                            "all_reduce 0 1 8 ring 1", "all_juice 4 1 8 ring 1", "all_reduce 4 1 8 no_such 1",

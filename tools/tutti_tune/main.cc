@@ -351,7 +351,10 @@ int run(const Options& options) {
   if (!samples)
     return fail(kRefused, files->samples + ": " + std::string(samples.status().text()) +
                               "; delete the file to begin anew");
+  const bool are_old = !text.empty() && !samples->are_of_this_version();
+  if (are_old) std::cerr << "note: " << files->samples << " is of another version\n";
   if (options.compare || options.details) return show_comparison(options, *samples, machine->graph);
+  if (are_old) samples = Samples();  // begun anew
   return Tuner(options, *files, std::move(*samples), std::move(machine->graph)).run();
 }
 
