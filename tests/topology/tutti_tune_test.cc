@@ -593,29 +593,42 @@ TEST(CompareTest, EqualPlansAreOneCandidate) {
   EXPECT_THAT(
       choices(Collective::kAllGather, {{"ring", 12.0}, {"recursive_doubling", 10.0}, {"direct", 30.0}},
               "all_gather 2 * any direct"),
-      HasSubstr(" 100 % | 1.00 | 100 % | 1.00 |\n"));
+      HasSubstr(" 100 % (100, 0) | 1.00 | - | - | - | - |\n"));
   EXPECT_THAT(
       choices(Collective::kAllToAll, {{"pairwise", 10.0}, {"bruck", 25.0}}, "all_to_all 2 * any bruck"),
-      HasSubstr(" 0 % | 2.50 | 100 % | 1.00 |\n"));
+      HasSubstr(" 0 % (0, 100) | 2.50 | - | - | - | - |\n"));
+  EXPECT_THAT(choices(Collective::kAllToAll, {{"bruck", 25.0}}, "all_to_all 2 * any pairwise"),
+              HasSubstr(" 0 % (0, 0), 1 not measured | 1.00 | - | - | - | - |\n"));
 }
 
-// Goal: the last columns say what chance leaves to any choice. Method: two algorithms whose times change
-// places from start to start, by 10 %.
-TEST(CompareTest, AThirdOfTheSamplesChoosesToo) {
+// Goal: the last columns say what chance leaves to any choice, and the ones before what ran. Method: the
+// library's choice and the same algorithm under its name differ by 10 %, one start in this direction and one
+// in the other; bruck takes twice as long.
+TEST(CompareTest, AnAlgorithmIsComparedWithItself) {
   auto machine = Machine::load("", "2 cores");
   ASSERT_TRUE(machine) << machine.status().text();
   Samples samples;
-  const auto add = [&](const std::string& name, double us) {
-    samples.add({Collective::kAllToAll, 2, 1, name}, 1024, {us}, name);
+  const auto add = [&](const std::string& name, const std::string& ran, double us) {
+    samples.add({Collective::kAllToAll, 2, 1, name}, 1024, {us}, ran);
   };
   for (int sample = 0; sample < 12; ++sample) {
-    const bool is_third_start = sample / 3 % 3 == 2;
-    add("pairwise", is_third_start ? 11.0 : 10.0);
-    add("bruck", is_third_start ? 10.0 : 11.0);
+    add("default", "pairwise", sample / 3 % 2 == 0 ? 11.0 : 10.0);
+    add("pairwise", "pairwise", sample / 3 % 2 == 0 ? 10.0 : 11.0);
+    add("bruck", "bruck", 21.0);
   }
   const auto text = compare(samples, *machine, {});
   ASSERT_TRUE(text) << text.status().text();
-  EXPECT_THAT(text->substr(text->rfind("| all |")), HasSubstr(" | 67 % | 1.00 |\n"));
+  EXPECT_THAT(text->substr(text->rfind("| all |")),
+              HasSubstr(" | 100 % (100, 0) | 1.00 | 100 % (0, 0) | 1.00 |\n"));
+}
+
+// Goal: over emulated hosts the library has no prices, and the table says so.
+TEST(CompareTest, PricesAreNotTheLibrarysOverEmulatedHosts) {
+  auto machine = Machine::load("", "2 cores");
+  ASSERT_TRUE(machine) << machine.status().text();
+  const auto text = compare({}, *machine, {.emulates_hosts = true});
+  ASSERT_TRUE(text) << text.status().text();
+  EXPECT_THAT(*text, HasSubstr("price, which the library has not over emulated hosts"));
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ def check_measures_goes_on_shows_and_forgets():
         assert status == 0 and table in shown, shown
         status, compared, complaint = run(folder, "--compare")
         assert status == 0 and "broadcast, 2 ranks" in compared, complaint
+        assert "judged by the samples that it was made of" in complaint, complaint
         lines = [line.rsplit(" ", 1)[0] for line in before.splitlines()[1:]]
         samples.write_text("\n".join(["# of an old version", *lines, ""]), encoding="utf-8")
         _, _, progress = run(folder, *SMALL, "--rounds", "1", "--budget", "40")

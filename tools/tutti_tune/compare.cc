@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -20,16 +21,29 @@ constexpr double kCheap = 1.05;
 struct Choices {
   uint32_t count = 0;
   uint32_t cheap = 0;
+  uint32_t surely_cheap = 0;
+  uint32_t surely_dear = 0;
+  uint32_t unmeasured = 0;  ///< chosen algorithms without enough samples, which count as dear
   double log_cost = 0;
 
-  void add(double cost) {
+  void add(const Lead& cost) {
+    const double limit = std::log(kCheap);
     ++count;
-    cheap += cost <= kCheap ? 1 : 0;
-    log_cost += std::log(cost);
+    cheap += cost.mean <= limit ? 1 : 0;
+    surely_cheap += cost.is_surely_below(limit) ? 1 : 0;
+    surely_dear += cost.is_surely_above(limit) ? 1 : 0;
+    log_cost += cost.mean;
+  }
+  void add_unmeasured() {
+    ++count;
+    ++unmeasured;
   }
   void add(const Choices& other) {
     count += other.count;
     cheap += other.cheap;
+    surely_cheap += other.surely_cheap;
+    surely_dear += other.surely_dear;
+    unmeasured += other.unmeasured;
     log_cost += other.log_cost;
   }
 };
@@ -42,7 +56,8 @@ struct Score {
   Choices by_price = {};
   Choices by_table = {};
   Choices by_kept = {};
-  Choices by_samples = {};
+  Choices as_run = {};  ///< as the library chose when it was measured, without a kept table
+  Choices of_equals = {};
 
   void add(const Score& other) {
     points += other.points;
@@ -51,7 +66,8 @@ struct Score {
     by_price.add(other.by_price);
     by_table.add(other.by_table);
     by_kept.add(other.by_kept);
-    by_samples.add(other.by_samples);
+    as_run.add(other.as_run);
+    of_equals.add(other.of_equals);
   }
 };
 
@@ -65,61 +81,23 @@ double mean(double log, uint32_t count) {
 
 std::string columns(const Choices& choices) {
   if (choices.count == 0) return " - | - |";
-  return format(" %.0f %% | %.2f |", percent(choices.cheap, choices.count),
-                mean(choices.log_cost, choices.count));
+  const auto part = [&](uint32_t some) { return percent(some, choices.count); };
+  const std::string missing =
+      choices.unmeasured > 0 ? format(", %u not measured", choices.unmeasured) : std::string();
+  return format(" %.0f %% (%.0f, %.0f)%s | %.2f |", part(choices.cheap), part(choices.surely_cheap),
+                part(choices.surely_dear), missing.c_str(),
+                mean(choices.log_cost, choices.count - choices.unmeasured));
 }
 
 std::string row(const std::string& name, const Score& score) {
   return format("| %s | %u | %.0f %% | %.2f |", name.c_str(), score.points, percent(score.near, score.points),
                 mean(score.log_ratio, score.points)) +
-         columns(score.by_price) + columns(score.by_table) + columns(score.by_kept) +
-         columns(score.by_samples) + "\n";
+         columns(score.by_price) + columns(score.by_table) + columns(score.by_kept) + columns(score.as_run) +
+         columns(score.of_equals) + "\n";
 }
 
-/// Samples of one size, each case's by themselves in the order of their measurement.
-using Series = std::vector<std::vector<double>>;
 /// By algorithm.
-using Times = std::map<std::string, Series>;
-
-/// Every `of`-th start of the processes, from start `first` on. Of one start: every `of`-th sample. A single
-/// sample is in every part.
-struct Part {
-  size_t first;
-  size_t of;
-};
-
-double middle_us(const Series& series, const Part& part) {
-  std::vector<double> some;
-  for (const std::vector<double>& samples : series) {
-    const size_t in_a_row = samples.size() > kLeastSamples ? kLeastSamples : 1;
-    for (size_t i = 0; i < samples.size(); ++i) {
-      if (samples.size() == 1 || i / in_a_row % part.of == part.first) some.push_back(samples[i]);
-    }
-  }
-  return middle(std::move(some));
-}
-
-double middle_us(const Series& series) {
-  std::vector<double> all;
-  for (const std::vector<double>& samples : series) all.insert(all.end(), samples.begin(), samples.end());
-  return middle(std::move(all));
-}
-
-const std::string& fastest_of(const Times& times, const Part& part) {
-  const auto us = [&](const Times::value_type& one) { return middle_us(one.second, part); };
-  return std::ranges::min_element(times, {}, us)->first;
-}
-
-/// How much longer the algorithm takes than the fastest one. One part of the samples says which is the
-/// fastest, and the other one how long it takes: the best of ten equal ones is the fastest by chance, and
-/// where its pages lie stays the same for a whole start of the processes.
-double cost_of(const std::string& algorithm, const Times& times, const Part& one, const Part& other) {
-  const auto cost = [&](const Part& chooses, const Part& measures) {
-    return middle_us(times.at(algorithm), measures) /
-           middle_us(times.at(fastest_of(times, chooses)), measures);
-  };
-  return std::sqrt(cost(one, other) * cost(other, one));
-}
+using Times = std::map<std::string, std::vector<double>>;
 
 class Comparison {
  public:
@@ -141,10 +119,12 @@ class Comparison {
           score);
       all.add(score);
     }
-    return lines_ +
-           "| | points | within 25 % | predicted / measured | choice by price within 5 % of the fastest | "
-           "mean | by built-in table | mean | by kept table | mean | by a third of these samples | mean |\n"
-           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
+    return lines_ + "| | points | within 25 % | predicted / measured | choice by price" +
+           (options_.emulates_hosts ? ", which the library has not over emulated hosts," : "") +
+           " within 5 % of the fastest (surely, surely not) | mean | by built-in table | mean | by kept "
+           "table | "
+           "mean | as the library ran | mean | an algorithm behind itself | mean |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
            rows + row("all", all);
   }
 
@@ -157,7 +137,7 @@ class Comparison {
         continue;
       for (const auto& [bytes, size] : sizes) {
         // The library's choice is one of them, too.
-        auto& samples = measured[bytes][size.ran].emplace_back();
+        auto& samples = measured[bytes][size.ran];
         for (const Sample& sample : size.samples) samples.push_back(sample.us);
       }
     }
@@ -174,7 +154,7 @@ class Comparison {
     for (const Candidate& candidate : *candidates) {
       const auto time = times.find(std::string(candidate.way.algorithm->name));
       if (time == times.end() || candidate.simulation.is_lower_bound) continue;
-      add_point(group, bytes, candidate, middle_us(time->second), score);
+      add_point(group, bytes, candidate, middle(time->second), score);
     }
     const Facts facts = machine_.facts(group.ranks, group.hosts);
     const Algorithm* by_table = ChoiceTable::built_in().choose(request, facts);
@@ -184,40 +164,43 @@ class Comparison {
                                                   .costs = machine_.costs(group.ranks, group.hosts)})
                        .first->second;
     std::vector<std::string> names;
-    for (const auto& [name, series] : times) names.push_back(name);
+    for (const auto& [name, us] : times) names.push_back(name);
     // Their times differ by chance only, and the best of five equal ones would win by it.
     const auto first_of = equal_algorithms(names, request, facts);
-    Times of_plans;
-    for (const auto& [name, series] : times) {
-      Series& all = of_plans[first_of.at(name)];
-      all.insert(all.end(), series.begin(), series.end());
-    }
-    const auto add = [&](Choices& choices, const Algorithm* algorithm) {
-      if (const auto first = first_of.find(std::string(algorithm->name)); first != first_of.end())
-        choices.add(cost_of(first->second, of_plans, {0, 2}, {1, 2}));
+    const PairedTimes plans =
+        paired(group, bytes, [&](const Case&, const std::string& ran) { return first_of.at(ran); });
+    if (plans.empty()) return Status::ok();
+    const auto add = [&](Choices& choices, const std::string& algorithm) {
+      const auto first = first_of.find(algorithm);
+      const auto cost = first == first_of.end() ? std::nullopt : plans.lead_over_fastest(first->second);
+      if (cost)
+        choices.add(*cost);
+      else
+        choices.add_unmeasured();
     };
-    add(score.by_table, by_table);
-    add(score.by_price, prices.choose(request, facts, {by_table}).way.algorithm);
-    add(score.by_kept, options_.kept.choose(request, facts));
-    add_thirds(of_plans, score.by_samples);
+    add(score.by_table, std::string(by_table->name));
+    add(score.by_price, std::string(prices.choose(request, facts, {by_table}).way.algorithm->name));
+    add(score.by_kept, std::string(options_.kept.choose(request, facts)->name));
+    if (const std::string ran = samples_.own_choice(group, bytes); !ran.empty()) {
+      add(score.as_run, ran);
+      add_equals(group, bytes, ran, score.of_equals);
+    }
     return Status::ok();
   }
 
-  /// Each third of the samples chooses once, and the others judge.
-  static void add_thirds(const Times& times, Choices& choices) {
-    constexpr size_t kParts = 3;
-    for (size_t third = 0; third < kParts; ++third) {
-      const auto has_few = [&](const auto& one) {
-        size_t count = 0;
-        for (const auto& samples : one.second) count += samples.size();
-        return count < kParts || middle_us(one.second, {third, kParts}) == 0;
-      };
-      if (std::ranges::any_of(times, has_few)) return;
-    }
-    for (size_t third = 0; third < kParts; ++third) {
-      const Part one{(third + 1) % kParts, kParts}, other{(third + 2) % kParts, kParts};
-      choices.add(cost_of(fastest_of(times, {third, kParts}), times, one, other));
-    }
+  PairedTimes paired(const Case& group, uint64_t bytes, const Samples::Name& name) const {
+    PairedTimes times = samples_.paired_times(group, bytes, name);
+    times.split_one_start();
+    return times;
+  }
+
+  /// What the library chose was also measured by its name: how much slower does either seem by chance?
+  void add_equals(const Case& group, uint64_t bytes, const std::string& ran, Choices& choices) const {
+    const PairedTimes times =
+        paired(group, bytes, [](const Case& of, const std::string&) { return of.algorithm; });
+    const std::string own(kDefault);
+    for (const auto& cost : {times.lead(own, ran), times.lead(ran, own)})
+      if (cost) choices.add(*cost);
   }
 
   void add_point(const Case& group, uint64_t bytes, const Candidate& candidate, double us, Score& score) {

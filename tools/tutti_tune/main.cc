@@ -295,6 +295,10 @@ int show_comparison(const Options& options, const Samples& samples, const topolo
                                        }};
   const auto kept = ChoiceTable::parse(topology::find_tuned(source));
   if (!kept) return fail(kRefused, "the kept table: " + std::string(kept.status().text()));
+  if (options.output.empty()) {
+    std::cerr << "note: the kept table is judged by the samples that it was made of; measure others, with "
+                 "-o FILE, for an honest judgement\n";
+  }
   const CompareOptions how{.emulates_hosts = options.emulated_hosts > 1,
                            .details = options.details,
                            .kept = ChoiceTable::built_in().behind(*kept)};
