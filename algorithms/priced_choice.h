@@ -30,7 +30,10 @@ TableChoice choose_by_table(const ChoiceTable& table, const Request& request, co
                             uint64_t packet_bytes_max = 0);
 
 struct PricedRow {
-  ChoiceRow row;        ///< in the form of the choice table; what was chosen
+  ChoiceRow row;  ///< in the form of the choice table; what was chosen
+  /// Of the request that was priced. A row may hold for some types and operators only.
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
   Way way;              ///< what was chosen
   double price_us = 0;  ///< of `way`, in the middle of the class; 0: unknown
   Way by_table;

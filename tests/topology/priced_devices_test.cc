@@ -19,6 +19,7 @@ namespace tutti {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using topology::Graph;
 using topology::NodeKind;
 
@@ -173,6 +174,23 @@ TEST(PricedDevicesTest, NineRanksSendNoPackets) {
   Devices devices("9 gpus, nvswitch 371 GB/s");
   for (const Collective collective : collectives())
     EXPECT_FALSE(devices.choose(collective, 1024).by_packets) << collective_name(collective);
+}
+
+// Two rows of one class of sizes looked as if they contradicted each other.
+TEST(PricedDevicesTest, PrintedRowsNameTheTypesThatTheyArePricedFor) {
+  Devices devices(kSwitch);
+  Request request = devices.request(Collective::kAllReduce, 4096);
+  for (const DataType type : {DataType::kFloat32, DataType::kFloat64}) {
+    request.type = type;
+    static_cast<void>(devices.row(request));
+  }
+  static_cast<void>(devices.row(devices.request(Collective::kBroadcast, 4096)));
+  const std::string rows = devices.topology().print_choices();
+  EXPECT_THAT(rows, HasSubstr(" us for float32 sum"));
+  EXPECT_THAT(rows, HasSubstr(" us for float64 sum"));
+  const size_t broadcast = rows.find("broadcast ");
+  ASSERT_NE(broadcast, std::string::npos) << rows;
+  EXPECT_THAT(rows.substr(broadcast, rows.find('\n', broadcast) - broadcast), Not(HasSubstr(" for ")));
 }
 
 // Each row takes up to a second. Types differ only in the data of a packet.
