@@ -40,6 +40,7 @@ class Exporter {
   std::string run(uint32_t host) {
     number_parts(host);
     number_threads();
+    number_memories();
     out_ =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
         "<topology version=\"2.0\">\n";
@@ -75,23 +76,27 @@ class Exporter {
     memories_[node].end = memory_count_;
   }
 
-  /// A core's first thread has the core's number, and the others have numbers that are left. Threads are
-  /// numbered in the order of writing if two cores have one number, or if a number is unknown or too large
-  /// for sets.
+  /// The system's numbers of all nodes of a kind. Empty if two nodes have one number, or if a number is
+  /// unknown or too large for sets.
+  std::set<uint32_t> system_numbers(NodeKind kind, int32_t numbers_max) const {
+    std::set<uint32_t> numbers;
+    for (const uint32_t node : graph_.of_kind(kind)) {
+      const int32_t number = graph_.node(node).os_index;
+      const bool is_usable = number >= 0 && number < numbers_max;
+      if (!is_usable || !numbers.insert(static_cast<uint32_t>(number)).second) return {};
+    }
+    return numbers;
+  }
+
+  /// A core's first thread has the core's number, and the others have numbers that are left. Without usable
+  /// numbers of the system, threads are numbered in the order of writing.
   void number_threads() {
-    constexpr int32_t kNumbersMax = 1 << 16;
     thread_numbers_.resize(thread_count_);
     std::iota(thread_numbers_.begin(), thread_numbers_.end(), 0u);
-    memory_numbers_.resize(memory_count_);
-    std::iota(memory_numbers_.begin(), memory_numbers_.end(), 0u);
-    const std::vector<uint32_t> cores = graph_.of_kind(NodeKind::kCore);
-    std::set<uint32_t> taken;
-    for (const uint32_t core : cores) {
-      const int32_t number = graph_.node(core).os_index;
-      if (number < 0 || number >= kNumbersMax || !taken.insert(static_cast<uint32_t>(number)).second) return;
-    }
+    const std::set<uint32_t> taken = system_numbers(NodeKind::kCore, 1 << 16);
+    if (taken.empty()) return;
     uint32_t left = 0;
-    for (const uint32_t core : cores) {
+    for (const uint32_t core : graph_.of_kind(NodeKind::kCore)) {
       const Range& threads = threads_[core];
       for (uint32_t thread = threads.first; thread < threads.end; ++thread) {
         while (taken.contains(left)) ++left;
@@ -99,6 +104,16 @@ class Exporter {
         thread_numbers_[thread] = is_first ? static_cast<uint32_t>(graph_.node(core).os_index) : left++;
       }
     }
+  }
+
+  /// As threads are: some systems leave out numbers of NUMA nodes.
+  void number_memories() {
+    memory_numbers_.resize(memory_count_);
+    std::iota(memory_numbers_.begin(), memory_numbers_.end(), 0u);
+    // Linux has at most 1024 of them.
+    if (system_numbers(NodeKind::kNuma, 1 << 10).empty()) return;
+    for (const uint32_t numa : graph_.of_kind(NodeKind::kNuma))
+      memory_numbers_[memories_[numa].first] = static_cast<uint32_t>(graph_.node(numa).os_index);
   }
 
   static std::span<const uint32_t> part_of(const std::vector<uint32_t>& numbers, const Range& range) {
@@ -171,7 +186,7 @@ class Exporter {
     if (in_group) open(depth, "Group", index, " kind=\"0\" subkind=\"0\"");
     const size_t inner = depth + (in_group ? 1 : 0);
     // hwloc finds memory by this number.
-    const std::string number = format(" os_index=\"%u\"", memories_[index].first);
+    const std::string number = format(" os_index=\"%u\"", memory_numbers_[memories_[index].first]);
     open(inner, "NUMANode", index, number + " local_memory=\"" + std::to_string(node.memory_bytes) + "\"",
          "/>");
     write_parts(index, inner);
@@ -336,7 +351,8 @@ class Exporter {
   uint32_t memory_count_ = 0;
   std::map<uint32_t, Range> threads_;
   std::map<uint32_t, Range> memories_;
-  std::vector<uint32_t> thread_numbers_;  ///< the system's, by place in the order of writing
+  /// The system's, by place in the order of writing.
+  std::vector<uint32_t> thread_numbers_;
   std::vector<uint32_t> memory_numbers_;
   std::map<uint32_t, std::string> object_of_;
 };

@@ -249,6 +249,33 @@ TEST(ExportTest, HwlocReadsBackWhatWasWritten) {
   EXPECT_EQ(again.node(again.find("core0")).count, 2u);
 }
 
+// The numbers of the system were replaced by 0, 1 and so on. Method: a machine that has no NUMA node 1 to 7,
+// and one whose nodes have one number, which no file may keep.
+TEST(ExportTest, NumaNodesKeepTheirNumbers) {
+  const auto machine = [](int first, int second) {
+    return format(R"(<topology version="2.0"><object type="Machine" cpuset="0x3">
+      <object type="Package" cpuset="0x1">
+        <object type="NUMANode" os_index="%d" cpuset="0x1" local_memory="1000000"/>
+        <object type="Core" cpuset="0x1"><object type="PU" os_index="0" cpuset="0x1"/></object></object>
+      <object type="Package" cpuset="0x2">
+        <object type="NUMANode" os_index="%d" cpuset="0x2" local_memory="2000000"/>
+        <object type="Core" cpuset="0x2"><object type="PU" os_index="1" cpuset="0x2"/></object></object>
+      </object></topology>)",
+                  first, second);
+  };
+  const auto sparse = export_hwloc(imported(machine(0, 8)).graph);
+  ASSERT_TRUE(sparse);
+  EXPECT_THAT(*sparse, HasSubstr("nodeset=\"0x00000101\""));
+  const Graph again = imported(*sparse).graph;
+  ASSERT_NE(again.find("numa8"), kNoNode) << *sparse;
+  EXPECT_EQ(again.node(again.find("numa8")).memory_bytes, 2'000'000u);
+  EXPECT_EQ(again.node(again.find("numa0")).memory_bytes, 1'000'000u);
+  const auto twice = export_hwloc(imported(machine(3, 3)).graph);
+  ASSERT_TRUE(twice);
+  EXPECT_THAT(*twice, HasSubstr("NUMANode\" os_index=\"0\""));
+  EXPECT_THAT(*twice, HasSubstr("NUMANode\" os_index=\"1\""));
+}
+
 TEST(ExportTest, SeveralHostsAreRefused) {
   const Graph graph = imported("2 hosts x 2 gpus").graph;
   EXPECT_THAT(std::string(export_nccl(graph).status().text()), HasSubstr("the graph has 2"));
