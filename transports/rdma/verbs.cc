@@ -23,7 +23,7 @@ Result<std::unique_ptr<const Verbs>> Verbs::find() {
   TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_FIND)
 #undef TUTTI_VERBS_FIND
 #define TUTTI_VERBS_LOOK_FOR(member, function) (void)look_for(#function, verbs->member);
-  TUTTI_VERBS_NEWER_FUNCTIONS(TUTTI_VERBS_LOOK_FOR)
+  TUTTI_VERBS_OPTIONAL_FUNCTIONS(TUTTI_VERBS_LOOK_FOR)
 #undef TUTTI_VERBS_LOOK_FOR
   if (missing != nullptr)
     return Status(Code::kUnsupported, format("libibverbs.so.1 lacks %s; update rdma-core", missing));

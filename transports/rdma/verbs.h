@@ -14,7 +14,8 @@
 
 namespace tutti::rdma {
 
-// F(member, function). The first list is in rdma-core 17 and newer; the second list may be missing.
+// F(member, function). The first list is in rdma-core 17 and newer. A library may lack functions of the
+// second list: their members are then null.
 // clang-format off
 #define TUTTI_VERBS_FUNCTIONS(F)                    \
   F(get_device_list, ibv_get_device_list)           \
@@ -41,7 +42,7 @@ namespace tutti::rdma {
   F(get_async_event, ibv_get_async_event)           \
   F(ack_async_event, ibv_ack_async_event)
 
-#define TUTTI_VERBS_NEWER_FUNCTIONS(F)              \
+#define TUTTI_VERBS_OPTIONAL_FUNCTIONS(F)           \
   F(fork_init, ibv_fork_init)                       \
   F(query_gid_ex, _ibv_query_gid_ex)                \
   F(reg_dmabuf_mr, ibv_reg_dmabuf_mr)
@@ -55,7 +56,7 @@ class Verbs {
 
 #define TUTTI_VERBS_MEMBER(member, function) decltype(&::function) member = nullptr;
   TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_MEMBER)
-  TUTTI_VERBS_NEWER_FUNCTIONS(TUTTI_VERBS_MEMBER)
+  TUTTI_VERBS_OPTIONAL_FUNCTIONS(TUTTI_VERBS_MEMBER)
 #undef TUTTI_VERBS_MEMBER
 
  private:
