@@ -8,6 +8,7 @@
 
 #include "algorithms/choice.h"
 #include "algorithms/predict.h"
+#include "core/random.h"
 #include "tools/equal_plans.h"
 #include "tools/runs.h"
 #include "tools/sizes.h"
@@ -99,7 +100,7 @@ uint32_t starts_of(const Trial& trial, const topology::CallTimes& known) {
 
 /// Those of the fewest starts first: of none in the order of the settings, of equally many in any order, so
 /// that each has its turn.
-std::vector<Trial> all_trials(const topology::CallTimes& known) {
+std::vector<Trial> all_trials(const topology::CallTimes& known, uint32_t seed) {
   std::vector<std::pair<uint32_t, Trial>> by_starts;
   for (const Setting& setting : kSettings) {
     for (const Collective collective : kCollectives) {
@@ -109,7 +110,7 @@ std::vector<Trial> all_trials(const topology::CallTimes& known) {
   }
   const auto first_known = std::stable_partition(by_starts.begin(), by_starts.end(),
                                                  [](const auto& one) { return one.first == 0; });
-  std::shuffle(first_known, by_starts.end(), std::minstd_rand(std::random_device()()));
+  std::shuffle(first_known, by_starts.end(), std::minstd_rand(seed));
   std::stable_sort(first_known, by_starts.end(),
                    [](const auto& one, const auto& other) { return one.first < other.first; });
   std::vector<Trial> trials;
@@ -138,7 +139,9 @@ Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
                              const topology::CallTimes& known) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  std::vector<Trial> trials = all_trials(known);
+  uint32_t seed = 0;
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(&seed, 1))));
+  std::vector<Trial> trials = all_trials(known, seed);
   TriedCalls tried{.wanted_runs = trials.size()};
   Pace all;
   std::map<const Setting*, Pace> of_settings;

@@ -23,7 +23,8 @@ struct TriedCalls {
 /// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 and 4 on two emulated hosts. What
 /// does not fit into the budget is left out, and so are runs that fail, but for the first, and rows during
 /// which the cores moved. While time is left, runs are repeated whose cores moved during most rows. Begins
-/// with what was tried in the fewest starts, as far as is `known`. Errors: those of the first run.
+/// with what was tried in the fewest starts, as far as is `known`. Errors: kSystemError; those of the first
+/// run.
 Result<TriedCalls> try_calls(const std::string& perf_tools, double budget_s,
                              const topology::CallTimes& known = {});
 

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 
 #include "core/file_descriptor.h"
 #include "core/hash.h"
+#include "core/random.h"
 #include "core/version.h"
 #include "topology/file.h"
 #include "topology/text.h"
@@ -182,8 +182,7 @@ Status keep_text(const std::string& path, const std::string& text) {
   // A name of this call alone: processes of two containers may share the folder and have equal ids. mkstemp()
   // would hide the file from others who share the folder.
   unsigned long long number = 0;
-  if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
-    return system_error(path, errno);
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(&number, 1))));
   const std::string fresh = path + format(".%016llx", number);
   FileDescriptor file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file.is_open()) return system_error(path, errno);

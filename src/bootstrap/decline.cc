@@ -16,6 +16,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "core/clock.h"
+#include "core/random.h"
 #include "core/version.h"
 #include "net/frame.h"
 #include "net/handshake.h"

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/random.h"
 #include "core/version.h"
 
 namespace tutti {

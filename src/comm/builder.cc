@@ -18,7 +18,7 @@
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/hash.h"
-#include "net/crypto.h"
+#include "core/random.h"
 #include "net/process_file.h"
 #include "transports/shm/pull.h"
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "bootstrap/bootstrap.h"
 #include "core/fork_guard.h"
 #include "core/log.h"
+#include "core/random.h"
 #include "core/result.h"
 #include "core/variables.h"
 #include "core/version.h"
@@ -145,9 +145,7 @@ Status Process::prepare_ranks() {
   TUTTI_TRY(choice.status());
   choice_ = std::move(*choice);
   if (config_.choice_file.empty()) read_tuned();
-  if (getrandom(token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
-    return system_error("getrandom", errno);
-  }
+  TUTTI_TRY(fill_random(token_));
   locality_ = find_locality(config_.host_id);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);

@@ -8,7 +8,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "net/crypto.h"
+#include "core/random.h"
 #include "net/file_server.h"
 
 namespace tutti {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 
+#include "core/random.h"
 #include "core/tcp_socket.h"
 
 namespace tutti {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/random.h"
 #include "core/tcp_socket.h"
 #include "core/thread.h"
 

@@ -3,10 +3,8 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <string>
 
@@ -65,16 +63,6 @@ Credentials credentials_from_text(std::string_view secret, std::string_view purp
 
 bool equal_secrets(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-Status fill_random(std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t got = getrandom(bytes.data(), bytes.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("getrandom", errno);
-    bytes = bytes.subspan(static_cast<size_t>(got));
-  }
-  return Status::ok();
 }
 
 }  // namespace tutti

@@ -6,8 +6,6 @@
 #include <span>
 #include <string_view>
 
-#include "core/result.h"
-
 namespace tutti {
 
 /// A secret of the ranks of one communicator.
@@ -29,7 +27,5 @@ Mac authenticate(const Key& key, std::span<const std::byte> message);
 Credentials credentials_from_text(std::string_view secret, std::string_view purpose);
 /// Takes constant time. False if the sizes differ.
 bool equal_secrets(std::span<const std::byte> a, std::span<const std::byte> b);
-/// Errors: kSystemError.
-Status fill_random(std::span<std::byte> bytes);
 
 }  // namespace tutti

@@ -2,10 +2,10 @@
 
 #include <arpa/inet.h>
 
-#include <random>
 #include <utility>
 
 #include "core/clock.h"
+#include "core/random.h"
 
 namespace tutti::rdma {
 
@@ -50,7 +50,8 @@ Status Rail::make() {
   static_assert(QueuePairOptions{}.receives % kRepostBatch == 0);
   returned_count_ = 0;
   for (uint32_t i = 0; i < receives; ++i) TUTTI_TRY(repost(i));
-  first_packet_ = std::random_device()() & PieceWord::kCountMask;
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(&first_packet_, 1))));
+  first_packet_ &= PieceWord::kCountMask;
   return Status::ok();
 }
 

@@ -7,10 +7,10 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "core/clock.h"
+#include "core/random.h"
 #include "transports/tcp/stream.h"
 #include "transports/ucx/errors.h"
 
@@ -39,17 +39,13 @@ Status closed_in_set_up(uint32_t peer) {
   return {Code::kPeerLost, format("rank %u has closed its connection during set-up", peer)};
 }
 
-uint64_t make_token() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
-}
-
 }  // namespace
 
 Result<std::unique_ptr<UcxConnection>> UcxConnection::make(Worker& worker, std::span<const std::byte> address,
                                                            std::span<const ChannelRings> channels,
                                                            FileDescriptor socket, const UcxOptions& options) {
   std::unique_ptr<UcxConnection> connection(new UcxConnection(worker, channels, std::move(socket), options));
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(&connection->token_, 1))));
   TUTTI_TRY(connection->open_endpoint(address));
   TUTTI_TRY(connection->say_hello());
   return connection;
@@ -67,8 +63,7 @@ UcxConnection::UcxConnection(Worker& worker, std::span<const ChannelRings> chann
               .slot_bytes = options.shape.slot_bytes,
               .epoch = options.epoch},
       outbox_(channels, options.shape, options.epoch),
-      inbox_(channels, options.shape),
-      token_(make_token()) {
+      inbox_(channels, options.shape) {
   for (const ChannelRings& channel : channels)
     incoming_slots_.push_back(channel.incoming + options.shape.header_bytes());
 }
