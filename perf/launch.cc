@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/cpu.h"
+#include "core/file_descriptor.h"
 #include "perf/check.h"
 #include "perf/worker_environment.h"
 
@@ -18,42 +19,18 @@ namespace {
 
 constexpr const char* kLauncher = "launcher";
 
-Status write_all(int descriptor, const void* data, size_t bytes) {
-  const char* cursor = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = ::write(descriptor, cursor, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return system_error("writing the unique id", errno);
-    cursor += n;
-    bytes -= static_cast<size_t>(n);
-  }
-  return Status::ok();
-}
-
-/// Returns the bytes read; fewer than asked only at the end of the stream.
-Result<size_t> read_all(int descriptor, void* data, size_t bytes) {
-  size_t done = 0;
-  while (done < bytes) {
-    const ssize_t n = ::read(descriptor, static_cast<char*>(data) + done, bytes - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return system_error("reading the unique id", errno);
-    if (n == 0) break;
-    done += static_cast<size_t>(n);
-  }
-  return done;
-}
-
 Status share_by_pipe(const ProcessContext& context, tutti_unique_id_t* id) {
+  const auto bytes = std::as_writable_bytes(std::span(id->bytes));
   if (context.process == 0) {
     // One copy for each reader. 128 bytes are below PIPE_BUF, so each write and each read is whole.
-    for (int reader = 1; reader < context.process_count; ++reader)
-      TUTTI_TRY(write_all(context.pipe_descriptor, id->bytes, sizeof(id->bytes)));
+    for (int reader = 1; reader < context.process_count; ++reader) {
+      if (!write_all(context.pipe_descriptor, bytes)) return system_error("writing the unique id", errno);
+    }
     return Status::ok();
   }
-  const Result<size_t> done = read_all(context.pipe_descriptor, id->bytes, sizeof(id->bytes));
-  if (!done) return done.status();
-  if (*done != sizeof(id->bytes))
-    return Status(Code::kPeerLost, "process 0 ended before it made a unique id");
+  const auto done = read_all(context.pipe_descriptor, bytes);
+  if (!done) return system_error("reading the unique id", errno);
+  if (*done != bytes.size()) return Status(Code::kPeerLost, "process 0 ended before it made a unique id");
   return Status::ok();
 }
 

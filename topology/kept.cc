@@ -159,21 +159,6 @@ Status keep(const std::string& path, std::vector<Measurements> measurements) {
   return keep_text(path, print_measurements(measurements));
 }
 
-namespace {
-
-/// False, with errno.
-bool write_whole(FileDescriptor file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t done = write(file.get(), text.data(), text.size());
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return false;
-    text.remove_prefix(static_cast<size_t>(done));
-  }
-  return close(file.release()) == 0;
-}
-
-}  // namespace
-
 Status keep_text(const std::string& path, const std::string& text) {
   std::error_code failure;
   const auto folder = std::filesystem::path(path).parent_path();
@@ -186,7 +171,8 @@ Status keep_text(const std::string& path, const std::string& text) {
   const std::string fresh = path + format(".%016llx", number);
   FileDescriptor file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file.is_open()) return system_error(path, errno);
-  if (!write_whole(std::move(file), text) || std::rename(fresh.c_str(), path.c_str()) != 0) {
+  const bool is_written = write_all(file.get(), std::as_bytes(std::span(text))) && close(file.release()) == 0;
+  if (!is_written || std::rename(fresh.c_str(), path.c_str()) != 0) {
     const int error = errno;
     std::remove(fresh.c_str());
     return system_error(path, error);

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -192,41 +193,34 @@ void measure_copies_together(const Graph& graph, const std::vector<uint32_t>& co
   result.copy_together = middle_of(samples);
 }
 
-bool move_all(int descriptor, char* data, size_t bytes, bool is_write) {
-  while (bytes > 0) {
-    const ssize_t moved = is_write ? write(descriptor, data, bytes) : read(descriptor, data, bytes);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) return false;
-    data += moved;
-    bytes -= static_cast<size_t>(moved);
-  }
-  return true;
+bool put(int descriptor, const uint64_t& word) {
+  return write_all(descriptor, std::as_bytes(std::span(&word, 1)));
+}
+
+bool take(int descriptor, uint64_t& word) {
+  return read_all(descriptor, std::as_writable_bytes(std::span(&word, 1))) == sizeof word;
 }
 
 /// Of a message there and back, each time to a thread that sleeps: nanoseconds one way, of every hundredth
 /// part of the round trips.
 Fact sleeping_latency(int near_in, int near_out, int far_in, int far_out, Clock::time_point end) {
   constexpr int kTripsOfSample = 50;
+  constexpr uint64_t kLastWord = UINT64_MAX - 1;  // the largest number that an eventfd takes
   std::jthread echo([&] {
     uint64_t word = 0;
-    auto* data = reinterpret_cast<char*>(&word);
-    while (move_all(far_in, data, sizeof word, false) && word != UINT64_MAX - 1) {
-      if (!move_all(far_out, data, sizeof word, true)) return;
+    while (take(far_in, word) && word != kLastWord) {
+      if (!put(far_out, word)) return;
     }
   });
   std::vector<double> samples;
   uint64_t word = 1;
-  auto* data = reinterpret_cast<char*>(&word);
   bool good = true;
   while (good && samples.size() < 2 * kSamples && (samples.size() < 3 || Clock::now() < end)) {
     const auto start = Clock::now();
-    for (int i = 0; good && i < kTripsOfSample; ++i) {
-      good = move_all(near_out, data, sizeof word, true) && move_all(near_in, data, sizeof word, false);
-    }
+    for (int i = 0; good && i < kTripsOfSample; ++i) good = put(near_out, word) && take(near_in, word);
     if (good) samples.push_back(Seconds(Clock::now() - start).count() * 1e9 / (2.0 * kTripsOfSample));
   }
-  word = UINT64_MAX - 1;  // the largest number that an eventfd takes
-  (void)move_all(near_out, data, sizeof word, true);
+  (void)put(near_out, kLastWord);
   echo.join();
   return middle_of(samples);
 }
@@ -234,13 +228,15 @@ Fact sleeping_latency(int near_in, int near_out, int far_in, int far_out, Clock:
 Fact socket_stream(int near, int far, Clock::time_point end) {
   const auto from = touched(kCopyBytes);
   const auto to = touched(kCopyBytes);
+  const std::span read_to(to.get(), kCopyBytes);
+  const std::span written_from(from.get(), kCopyBytes);
   bool good = true;
   const Fact speed = speed_of(
       [&] {
         std::jthread reader([&] {
-          if (good && !move_all(far, to.get(), kCopyBytes, false)) good = false;
+          if (good && read_all(far, std::as_writable_bytes(read_to)) != kCopyBytes) good = false;
         });
-        const bool sent = move_all(near, from.get(), kCopyBytes, true);
+        const bool sent = write_all(near, std::as_bytes(written_from));
         // The reader would wait forever for bytes that do not come.
         if (!sent) shutdown(near, SHUT_RDWR);
         reader.join();

@@ -47,35 +47,13 @@ Status from_hex(const std::string& text, IdBytes id) {
   return {Code::kMismatch, "the launcher's process manager delivered no unique id"};
 }
 
-Status write_all(int fd, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t done = write(fd, bytes.data(), bytes.size());
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return system_error("writing the unique id", errno);
-    bytes = bytes.subspan(static_cast<size_t>(done));
-  }
-  return Status::ok();
-}
-
-/// Bytes read; fewer only at the end.
-Result<size_t> read_all(int fd, std::span<std::byte> bytes) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = read(fd, bytes.data() + done, bytes.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("reading the unique id", errno);
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
-  return done;
-}
-
 /// Readers see all of the file or nothing. link() fails if the name exists.
 Status publish_file(const std::string& path, std::span<const std::byte> id) {
   const std::string aside = path + "." + std::to_string(getpid());
   FileDescriptor file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.is_open()) return system_error("creating " + aside, errno);
-  const Status written = write_all(file.get(), id);
+  const Status written =
+      write_all(file.get(), id) ? Status::ok() : system_error("writing the unique id", errno);
   const int link_error = written && link(aside.c_str(), path.c_str()) != 0 ? errno : 0;
   unlink(aside.c_str());
   TUTTI_TRY(written);
@@ -131,7 +109,7 @@ Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
     const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (file.is_open()) {
       const auto done = read_all(file.get(), id);
-      TUTTI_TRY(done.status());
+      if (!done) return system_error("reading the unique id", errno);
       if (*done == id.size()) return check_shared(path, id, deadline_ns);
       return {Code::kInvalidUsage, "the file " + path + " does not hold a unique id"};
     }

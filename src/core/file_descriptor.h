@@ -4,6 +4,10 @@
 // process that has closed its standard streams, the application's output would otherwise go into our sockets.
 #pragma once
 
+#include <cstddef>
+#include <optional>
+#include <span>
+
 namespace tutti {
 
 /// The same open file under a number above those of the standard streams; closes `fd` if the number changes.
@@ -31,5 +35,11 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+/// Writes all bytes to a descriptor that blocks. False, with errno, if that fails.
+bool write_all(int fd, std::span<const std::byte> bytes);
+/// Reads from a descriptor that blocks. The bytes read, fewer than asked only at the end; empty, with errno,
+/// if that fails.
+std::optional<size_t> read_all(int fd, std::span<std::byte> bytes);
 
 }  // namespace tutti

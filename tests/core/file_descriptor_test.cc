@@ -1,4 +1,4 @@
-// FileDescriptor: numbers above those of the standard streams.
+// FileDescriptor: numbers above those of the standard streams. Reading and writing all of it.
 #include "core/file_descriptor.h"
 
 #include <fcntl.h>
@@ -6,7 +6,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <optional>
+#include <thread>
+#include <vector>
 
 namespace tutti::test {
 namespace {
@@ -51,6 +55,40 @@ TEST(FileDescriptorTest, WithoutAFreeNumberTheFileIsClosed) {
   EXPECT_FALSE(file.is_open());
   EXPECT_TRUE(error_number == EMFILE || error_number == EINVAL) << error_number;
   EXPECT_LT(fcntl(STDIN_FILENO, F_GETFD), 0);
+}
+
+// Method: a pipe holds 64 KiB, so most writes and reads are partial.
+TEST(FileDescriptorTest, AllBytesPassAPipe) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  std::vector<std::byte> sent(1 << 20);
+  for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i % 251);
+  bool is_written = false;
+  std::jthread thread([&] {
+    is_written = write_all(writer.get(), sent);
+    writer.reset();
+  });
+  std::vector<std::byte> received(sent.size() + 1);
+  EXPECT_EQ(read_all(reader.get(), std::span(received).first(3)), 3u);
+  EXPECT_EQ(read_all(reader.get(), std::span(received).subspan(3)), sent.size() - 3) << "fewer at the end";
+  thread.join();
+  EXPECT_TRUE(is_written);
+  received.pop_back();
+  EXPECT_TRUE(received == sent);
+  EXPECT_EQ(read_all(reader.get(), received), 0u);
+}
+
+TEST(FileDescriptorTest, ErrorsOfReadingAndWritingAreLeftInErrno) {
+  const FileDescriptor full(open("/dev/full", O_RDWR | O_CLOEXEC));
+  const std::array<std::byte, 8> bytes{};
+  EXPECT_FALSE(write_all(full.get(), bytes));
+  EXPECT_EQ(errno, ENOSPC);
+  std::array<std::byte, 8> room{};
+  const FileDescriptor folder(open("/", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(read_all(folder.get(), room), std::nullopt);
+  EXPECT_EQ(errno, EISDIR);
 }
 
 }  // namespace
