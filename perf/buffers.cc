@@ -42,6 +42,16 @@ RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprin
   return layout;
 }
 
+int most_sharing_memory(std::span<const RankInfo> ranks, size_t first, size_t count) {
+  int most = 0;
+  for (const RankInfo& own : ranks.subspan(first, count)) {
+    const auto sharing = std::ranges::count_if(
+        ranks, [&](const RankInfo& one) { return one.host == own.host && one.address == own.address; });
+    most = std::max(most, static_cast<int>(sharing));
+  }
+  return most;
+}
+
 size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count) {
   if (options.hot) return 0;
   const size_t all = options.footprint_bytes > 0 ? options.footprint_bytes : kFootprintFactor * cache_bytes;

@@ -10,6 +10,7 @@
 
 #include "core/result.h"
 #include "perf/options.h"
+#include "perf/report.h"
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
@@ -24,6 +25,10 @@ struct RingLayout {
 /// The ring for messages of `message_bytes` (the larger of send and receive), each after `shift_bytes`. At
 /// least `least_slots`, because operations of one group must not share memory.
 RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprint_bytes, size_t least_slots);
+
+/// With how many ranks, itself included, one of the ranks [first, first + count) shares the memory of its
+/// device or host; the most of any of them.
+int most_sharing_memory(std::span<const RankInfo> ranks, size_t first, size_t count);
 
 /// The bytes that one rank's arena should cover: --footprint or 4 x last-level cache / ranks; 0 with --hot.
 size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count);

@@ -199,7 +199,7 @@ class ThreadRun {
   std::unique_ptr<LineProbe> line_ = {};  ///< null: the cores of the ranks are not known
   std::vector<uint64_t> sizes_;
   std::vector<Subject> subjects_ = list_subjects(task_.options, task_.test, task_.rank_count);
-  int sharing_ = 1;  ///< ranks that share this thread's cache and memory: most_sharing
+  int sharing_ = 1;  ///< most_sharing_memory of this thread's ranks
   size_t footprint_bytes_ = 0;
   uint64_t row_number_ = 0;
   double bandwidth_sum_ = 0;
@@ -245,7 +245,7 @@ Status ThreadRun::begin() {
   const Result<std::vector<RankInfo>> infos = agreement_.rank_infos();
   if (!infos) return infos.status();
   summary_.on_devices = first_site().facts().on_device();
-  sharing_ = most_sharing(*infos, static_cast<size_t>(task_.first_rank), ranks_.size());
+  sharing_ = most_sharing_memory(*infos, static_cast<size_t>(task_.first_rank), ranks_.size());
   footprint_bytes_ = ring_footprint(task_.options, first_site().facts().cache_bytes, sharing_);
   TUTTI_TRY(find_cores());
   std::optional<Floors> floors;

@@ -52,21 +52,7 @@ struct RankInfo {
   std::string device = {};       ///< the device's name, or the processor's
   int device_number = 0;         ///< 0 in host memory
   std::string address = "host";  ///< PCI id of a device
-
-  /// Whether both use the same device, or the memory of the same host.
-  bool same_device(const RankInfo& other) const { return host == other.host && address == other.address; }
 };
-
-/// With how many ranks, itself included, one of the ranks [first, first + count) shares its device or host;
-/// the most of any of them.
-inline int most_sharing(const std::vector<RankInfo>& ranks, size_t first, size_t count) {
-  int most = 0;
-  for (size_t own = first; own < first + count; ++own) {
-    most = std::max(most, static_cast<int>(std::ranges::count_if(
-                              ranks, [&](const RankInfo& one) { return one.same_device(ranks[own]); })));
-  }
-  return most;
-}
 
 /// Resident memory, or memory in use on the device, in bytes. The largest of any thread.
 struct MemoryReport {

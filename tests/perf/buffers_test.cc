@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "perf/report.h"
-
 namespace tutti::perf {
 namespace {
 
@@ -32,12 +30,12 @@ TEST(BuffersTest, HotRunsUseOneSlot) {
 TEST(BuffersTest, RanksShareTheCacheOfTheirHostOrDevice) {
   std::vector<RankInfo> ranks;
   for (const char* host : {"a", "a", "b", "b", "b"}) ranks.push_back({.host = host});
-  EXPECT_EQ(most_sharing(ranks, 0, 1), 2);
-  EXPECT_EQ(most_sharing(ranks, 2, 1), 3);
-  EXPECT_EQ(most_sharing(ranks, 1, 2), 3);
+  EXPECT_EQ(most_sharing_memory(ranks, 0, 1), 2);
+  EXPECT_EQ(most_sharing_memory(ranks, 2, 1), 3);
+  EXPECT_EQ(most_sharing_memory(ranks, 1, 2), 3);
   ranks[3].address = ranks[4].address = "0000:01:00.0";
-  EXPECT_EQ(most_sharing(ranks, 2, 1), 1);
-  EXPECT_EQ(most_sharing(ranks, 3, 2), 2);
+  EXPECT_EQ(most_sharing_memory(ranks, 2, 1), 1);
+  EXPECT_EQ(most_sharing_memory(ranks, 3, 2), 2);
 }
 
 // Goal: operations of one group never share a buffer.
