@@ -8,8 +8,10 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace tutti::perf {
@@ -30,6 +32,22 @@ File open_file(const std::string& path) {
 
 size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
+}
+
+/// 0 if `cpu` is no folder of a CPU.
+size_t largest_cache_of(const std::string& cpu) {
+  size_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    const File file = open_file(cpu + "/cache/index" + std::to_string(index) + "/size");
+    if (!file) break;
+    unsigned long value = 0;
+    char unit = 0;
+    const int fields = std::fscanf(file.get(), "%lu%c", &value, &unit);
+    if (fields < 1) continue;
+    const size_t scale = unit == 'K' ? 1024u : (unit == 'M' ? 1024u * 1024u : 1u);
+    largest = std::max(largest, static_cast<size_t>(value) * scale);
+  }
+  return largest;
 }
 
 }  // namespace
@@ -58,19 +76,12 @@ size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count
   return all / static_cast<size_t>(std::max(rank_count, 1));
 }
 
-size_t last_level_cache_bytes() {
+size_t last_level_cache_bytes(const std::string& cpus) {
   size_t largest = 0;
-  for (int index = 0; index < 8; ++index) {
-    const std::string path = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size";
-    const File file = open_file(path);
-    if (!file) break;
-    unsigned long value = 0;
-    char unit = 0;
-    const int fields = std::fscanf(file.get(), "%lu%c", &value, &unit);
-    if (fields < 1) continue;
-    const size_t scale = unit == 'K' ? 1024u : (unit == 'M' ? 1024u * 1024u : 1u);
-    largest = std::max(largest, static_cast<size_t>(value) * scale);
-  }
+  std::error_code failure;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator cpu(cpus, failure); !failure && cpu != end; cpu.increment(failure))
+    largest = std::max(largest, largest_cache_of(cpu->path().string()));
   return largest > 0 ? largest : kUnknownCacheBytes;
 }
 

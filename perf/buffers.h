@@ -1,12 +1,13 @@
 // The memory of operations: for each rank one ring for sending and one for receiving.
 //
 // A benchmark that sends one buffer repeatedly measures its cache. So each iteration takes the next slot of a
-// ring. All rings of this host together cover four times the last-level cache. --hot uses one slot.
+// ring. All rings of this host together cover four times its largest cache. --hot uses one slot.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "core/result.h"
 #include "perf/options.h"
@@ -30,11 +31,12 @@ RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprin
 /// device or host; the most of any of them.
 int most_sharing_memory(std::span<const RankInfo> ranks, size_t first, size_t count);
 
-/// The bytes that one rank's arena should cover: --footprint or 4 x last-level cache / ranks; 0 with --hot.
+/// The bytes that one rank's arena should cover: --footprint or 4 x largest cache / ranks; 0 with --hot.
 size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count);
 
-/// Bytes of the last-level cache, from sysfs; 32 MiB if sysfs does not tell.
-size_t last_level_cache_bytes();
+/// Bytes of the largest cache of any CPU, from sysfs; 32 MiB if sysfs does not tell. `cpus`: sysfs's folder
+/// of CPUs.
+size_t last_level_cache_bytes(const std::string& cpus = "/sys/devices/system/cpu");
 
 /// MemAvailable of /proc/meminfo; 0 when unknown.
 uint64_t available_memory_bytes();

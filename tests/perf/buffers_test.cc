@@ -2,6 +2,11 @@
 #include "perf/buffers.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace tutti::perf {
 namespace {
@@ -83,6 +88,26 @@ TEST(BuffersTest, AnArenaIsWritableAndMoves) {
 
 TEST(BuffersTest, AnArenaBeyondTheMachineIsAnError) {
   EXPECT_FALSE(Arena::create(size_t{1} << 62, false).is_ok());
+}
+
+// The first CPU's cache counted for all. Method: a machine whose second CPU has the larger cache, and a
+// folder that is no CPU's.
+TEST(BuffersTest, TheLargestCacheOfAnyCpuCounts) {
+  const std::filesystem::path cpus = testing::TempDir() + "cpus." + std::to_string(getpid());
+  const auto write = [&](const char* cpu, const char* index, const char* size) {
+    std::filesystem::create_directories(cpus / cpu / "cache" / index);
+    std::ofstream(cpus / cpu / "cache" / index / "size") << size << "\n";
+  };
+  std::filesystem::create_directories(cpus / "cpufreq");
+  EXPECT_EQ(last_level_cache_bytes(cpus), 32 * kMega) << "unknown";
+  write("cpu0", "index0", "32K");
+  write("cpu0", "index1", "16M");
+  write("cpu1", "index0", "32K");
+  write("cpu1", "index1", "98304K");
+  write("cpu2", "index0", "48K");
+  EXPECT_EQ(last_level_cache_bytes(cpus), 96 * kMega);
+  std::filesystem::remove_all(cpus);
+  EXPECT_EQ(last_level_cache_bytes(cpus), 32 * kMega);
 }
 
 TEST(BuffersTest, TheMachineIsRead) {
