@@ -5,11 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "api/forced_algorithm.h"
+#include "core/random.h"
 
 namespace tutti::perf {
 namespace {
@@ -452,7 +453,9 @@ Result<Team> ThreadRun::make_team(const Subject& subject, size_t number) const {
 
 /// A number below `count` that rank 0 draws for all ranks.
 Result<size_t> ThreadRun::draw(size_t count) const {
-  double drawn = task_.first_rank == 0 ? static_cast<double>(std::random_device()() % count) : 0;
+  uint32_t bits = 0;
+  if (task_.first_rank == 0) TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(&bits, 1))));
+  auto drawn = static_cast<double>(bits % count);
   TUTTI_TRY(agreement_.max({&drawn, 1}));
   return static_cast<size_t>(drawn);
 }

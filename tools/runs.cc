@@ -18,12 +18,13 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
+#include <span>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/predict.h"
 #include "core/config.h"
 #include "core/file_descriptor.h"
+#include "core/random.h"
 #include "core/variables.h"
 #include "topology/measurements.h"
 
@@ -301,8 +302,9 @@ Result<Report> run_perf_tool(const RunOptions& options) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return Status(Code::kUnsupported, last_words(words_of_child));
   auto report = parse_report(json);
-  // Numbers from 2^16 on: smaller ones are of samples whose start is not known.
-  if (report) report->start = static_cast<uint32_t>(std::random_device()()) | (1u << 16);
+  if (!report) return report;
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(&report->start, 1))));
+  report->start |= 1u << 16;  // smaller numbers are of samples whose start is not known
   return report;
 }
 
