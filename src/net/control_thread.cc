@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "core/thread.h"
@@ -15,6 +16,7 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kPauseNs = 10'000'000;
+constexpr int kMemoryPauseMs = 10;
 
 }  // namespace
 
@@ -48,11 +50,14 @@ void ControlThread::forget(int fd) {
 }
 
 void ControlThread::pause(int fd) {
-  loop_->change(fd, 0);
-  paused_[fd] = loop_->call_at(loop_->now() + kPauseNs, [this, fd] {
+  // In this order: where memory is short, no listener pauses that nothing resumes, and `forget` knows of the
+  // timer.
+  EventLoop::Timer& resume = paused_[fd];
+  resume = loop_->call_at(loop_->now() + kPauseNs, [this, fd] {
     paused_.erase(fd);
     loop_->change(fd, EPOLLIN);
   });
+  loop_->change(fd, 0);
 }
 
 void ControlThread::run() {
@@ -61,8 +66,18 @@ void ControlThread::run() {
     // Poll without the lock, so that other threads can watch and forget.
     poll(ready.data(), ready.size(), -1);
     if (ready[1].revents != 0) return;
-    const std::scoped_lock lock(running_);
+    // Handlers leave what they cannot do ready: without a pause they would fail again and again.
+    if (!turn()) poll(&ready[1], 1, kMemoryPauseMs);
+  }
+}
+
+bool ControlThread::turn() {
+  const std::scoped_lock lock(running_);
+  try {
     loop_->run_ready();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
 }
 

@@ -1,5 +1,6 @@
 // ControlThread: the one thread of a process that answers while the application computes: ranks that want to
-// join, peers that die. Never on the data path. An EventLoop (event_loop.h) with a lock.
+// join, peers that die. Never on the data path. An EventLoop (event_loop.h) with a lock. Where a handler
+// finds no memory, the thread goes on, and what the handler has left is due again after a pause.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,8 @@ class ControlThread {
  private:
   ControlThread() = default;
   void run();
+  /// False if memory was short.
+  bool turn();
 
   FileDescriptor wake_;
   std::thread thread_;

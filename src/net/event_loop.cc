@@ -28,6 +28,17 @@ int always_ready() {
   return event->get();
 }
 
+/// What `action` throws leaves, or goes to `*thrown`.
+template <class Action>
+void call(std::exception_ptr* thrown, const Action& action) {
+  if (thrown == nullptr) return action();
+  try {
+    action();
+  } catch (...) {
+    *thrown = std::current_exception();
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create(Clock clock) {
@@ -101,20 +112,34 @@ void EventLoop::arm() {
   timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
 }
 
-bool EventLoop::run_timers() {
+/// The timer keeps its place meanwhile, so that an action that throws is still due, and one that cancels its
+/// own timer is not.
+void EventLoop::run_timer(const Timer& timer) {
+  std::function<void()> action = std::move(timers_.at(timer));
+  try {
+    action();
+  } catch (...) {
+    if (const auto place = timers_.find(timer); place != timers_.end()) place->second = std::move(action);
+    throw;
+  }
+  timers_.erase(timer);
+}
+
+bool EventLoop::run_timers(std::exception_ptr* thrown) {
   bool any = false;
   const uint64_t now_ns = now();
-  while (!timers_.empty() && timers_.begin()->first.time_ns <= now_ns) {
-    auto node = timers_.extract(timers_.begin());
-    node.mapped()();
+  for (auto next = timers_.begin(); next != timers_.end() && next->first.time_ns <= now_ns;) {
+    const Timer timer = next->first;
+    call(thrown, [&] { run_timer(timer); });
     any = true;
+    next = timers_.upper_bound(timer);
   }
   if (armed_ns_ <= now_ns) armed_ns_ = 0;
   arm();
   return any;
 }
 
-bool EventLoop::run(int timeout_ms) {
+bool EventLoop::run(int timeout_ms, std::exception_ptr* thrown) {
   std::array<epoll_event, 64> events{};
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   bool any = false;
@@ -125,10 +150,17 @@ bool EventLoop::run(int timeout_ms) {
     if (found == watches_.end() || tag_of(fd, found->second.generation) != event.data.u64) continue;
     // A handler may forget itself, so keep it until it returns.
     const std::shared_ptr<Handler> handler = found->second.handler;
-    (*handler)(event.events);
+    call(thrown, [&] { (*handler)(event.events); });
     any = any || fd != alarm_.get();
   }
-  return run_timers() || any;
+  return run_timers(thrown) || any;
+}
+
+bool EventLoop::run_ready() {
+  std::exception_ptr thrown;
+  const bool any = run(0, &thrown);
+  if (thrown != nullptr) std::rethrow_exception(thrown);
+  return any;
 }
 
 void EventLoop::wake() {
@@ -149,7 +181,7 @@ int EventLoop::next_timer_ms() const {
 }
 
 void EventLoop::run_until(const std::function<bool()>& done) {
-  while (!done()) run(next_timer_ms());
+  while (!done()) run(next_timer_ms(), nullptr);
 }
 
 }  // namespace tutti

@@ -14,9 +14,13 @@
 // thread drives the loops of a thousand simulated ranks; another epoll thread watches descriptor() and calls
 // run_ready(). Tests can set the clock. One thread at a time. Handlers may forget any descriptor and cancel
 // any timer.
+//
+// A handler may throw where memory is short. It is called again if it has left its descriptor ready, and a
+// timer's action always, unless the timer has been cancelled meanwhile.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -63,9 +67,11 @@ class EventLoop {
   Status add_alarm();
   /// Lets run_until() look at its condition again. Any thread.
   void wake();
-  /// Never waits. False if nothing was due.
-  bool run_ready() { return run(0); }
-  /// Waits in between. The caller bounds the wait by a timer or a descriptor.
+  /// Never waits. False if nothing was due. What a handler throws leaves after all others have had their
+  /// turn.
+  bool run_ready();
+  /// Waits in between. The caller bounds the wait by a timer or a descriptor. What a handler throws leaves at
+  /// once.
   void run_until(const std::function<bool()>& done);
 
  private:
@@ -75,8 +81,10 @@ class EventLoop {
   };
 
   explicit EventLoop(Clock clock) : clock_(std::move(clock)) {}
-  bool run(int timeout_ms);
-  bool run_timers();
+  /// With `thrown`, what handlers throw goes there.
+  bool run(int timeout_ms, std::exception_ptr* thrown);
+  bool run_timers(std::exception_ptr* thrown);
+  void run_timer(const Timer& timer);
   void arm();
   /// Milliseconds until the first timer is due, rounded up; -1: none is set.
   int next_timer_ms() const;

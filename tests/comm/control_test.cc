@@ -10,10 +10,12 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "core/clock.h"
 #include "net/local_socket.h"
+#include "tests/support/failing_allocations.h"
 #include "tests/support/no_descriptors.h"
 #include "tests/support/scope.h"
 
@@ -136,6 +138,87 @@ TEST_F(ControlTest, AListenerIsLeftAloneWhileThereIsNoDescriptor) {
   EXPECT_GE(taken_ns - began_ns, 25'000'000u);
   control_->forget(listener->get());
   EXPECT_EQ(turns, 4);
+}
+
+// Goal: a handler and a timer that find no memory come again, keep no others from their turn, and end
+// nothing. They once ended the process.
+TEST_F(ControlTest, WhatFoundNoMemoryComesAgain) {
+  const FileDescriptor first = event();
+  const FileDescriptor second = event();
+  std::atomic<int> calls = 0;
+  std::atomic<int> rings = 0;
+  std::promise<void> handled;
+  std::promise<void> rung;
+  {
+    const auto hold = control_->hold();
+    for (const FileDescriptor* one : {&first, &second}) {
+      watch(*one, [&, one](uint32_t) {
+        if (++calls < 6) throw std::bad_alloc();
+        reset(*one);
+        if (calls == 7) handled.set_value();
+      });
+    }
+    control_->loop().call_at(0, [&] {
+      if (++rings < 3) throw std::bad_alloc();
+      rung.set_value();
+    });
+    set(first);
+    set(second);
+  }
+  handled.get_future().wait();
+  rung.get_future().wait();
+  settle();
+  EXPECT_EQ(calls, 7);
+  EXPECT_EQ(rings, 3);
+}
+
+// Goal: a timer that has been cancelled before its action ran out of memory does not come again: its owner
+// may be gone.
+TEST_F(ControlTest, ACancelledTimerDoesNotComeAgain) {
+  std::atomic<int> rings = 0;
+  EventLoop::Timer timer;
+  std::promise<void> rung;
+  {
+    const auto hold = control_->hold();
+    timer = control_->loop().call_at(0, [&] {
+      ++rings;
+      control_->loop().cancel(timer);
+      throw std::bad_alloc();
+    });
+    control_->loop().call_at(1, [&] { rung.set_value(); });
+  }
+  rung.get_future().wait();
+  settle();
+  EXPECT_EQ(rings, 1);
+}
+
+// Goal: a listener whose pause finds no memory pauses later, and is looked at again. Method: each allocation
+// of the pause fails in turn.
+TEST_F(ControlTest, APauseThatFindsNoMemoryEnds) {
+  bool has_failed = true;
+  for (uint64_t turn = 0; has_failed; ++turn) {
+    const FileDescriptor listener = event();
+    std::promise<void> again;
+    int pauses = 0;
+    has_failed = false;
+    watch(listener, [&](uint32_t) {
+      if (pauses == 0) {
+        const FailingAllocations shortage(has_failed ? UINT64_MAX : turn);
+        try {
+          control_->pause(listener.get());
+        } catch (...) {
+          has_failed = true;
+          throw;
+        }
+        ++pauses;
+        return;
+      }
+      control_->forget(listener.get());
+      again.set_value();
+    });
+    set(listener);
+    again.get_future().wait();
+  }
 }
 
 }  // namespace
