@@ -112,7 +112,7 @@ void BootstrapNode::dial_point() {
 
 void BootstrapNode::join(FileDescriptor socket) {
   auto stream = FrameSocket::open(loop_, std::move(socket), kBlobsBytesMax,
-                                  {.on_frame = [this](Frame frame) { from_point(std::move(frame)); },
+                                  {.on_frame = [this](Frame& frame) { from_point(std::move(frame)); },
                                    .on_closed = [this](const Status& why) { point_lost(why); }});
   if (!stream) return conclude(stream.status());
   point_ = std::move(*stream);
@@ -216,7 +216,7 @@ void BootstrapNode::dial_parent(uint32_t parent, const std::vector<std::byte>& p
 void BootstrapNode::link_parent(FileDescriptor socket) {
   auto stream = FrameSocket::open(
       loop_, std::move(socket), kBlobsBytesMax,
-      {.on_frame = [this](Frame frame) { from_parent(std::move(frame)); },
+      {.on_frame = [this](Frame& frame) { from_parent(std::move(frame)); },
        .on_closed = [this](const Status&) { neighbour_lost(tree::parent_of(options_.rank)); }});
   if (!stream) return report(stream.status());
   parent_ = std::move(*stream);
@@ -255,7 +255,7 @@ void BootstrapNode::link_child(const Claim& claim, FileDescriptor socket) {
   const uint32_t rank = claim.from;
   auto stream =
       FrameSocket::open(loop_, std::move(socket), kBlobsBytesMax,
-                        {.on_frame = [this, rank](Frame frame) { from_child(rank, std::move(frame)); },
+                        {.on_frame = [this, rank](Frame& frame) { from_child(rank, std::move(frame)); },
                          .on_closed = [this, rank](const Status&) { neighbour_lost(rank); }});
   if (!stream) return report(stream.status());
   ++connections_;

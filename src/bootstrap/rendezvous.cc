@@ -93,7 +93,7 @@ void Rendezvous::admit(uint32_t rank, bool is_local, FileDescriptor socket) {
   const uint64_t number = ++arrivals_;
   auto stream =
       FrameSocket::open(loop_, std::move(socket), is_local ? kBlobsBytesMax : 0,
-                        {.on_frame = [this, number](Frame frame) { handle(number, std::move(frame)); },
+                        {.on_frame = [this, number](Frame& frame) { handle(number, std::move(frame)); },
                          .on_closed = [this, number](const Status&) { lose(number); }});
   if (!stream) return;
   visitors_[number] = {.socket = std::move(*stream), .rank = rank, .is_local = is_local};

@@ -72,13 +72,28 @@ class FrameReader {
   /// Appends the frames that `bytes` complete. Errors: kMismatch for invalid bytes: nothing more can be read.
   Status feed(std::span<const std::byte> bytes, std::vector<Frame>& frames);
 
+  // The same step by step, for bytes that must not be lost where memory is short: only room() takes memory.
+
+  /// Where the next bytes of the frame belong; not empty. Not for a whole frame.
+  std::span<std::byte> room();
+  /// So many bytes have come into room(). Errors: as feed.
+  Status fill(size_t bytes) noexcept;
+  bool is_whole() const {
+    return header_bytes_ == kFrameHeaderBytes && body_bytes_ == frame_.header.body_bytes;
+  }
+  /// The whole frame, whose place becomes free for the next one.
+  Frame take() noexcept;
+  /// Undoes take().
+  void put_back(Frame&& frame) noexcept;
+
  private:
-  Status begin_body();
+  Status begin_body() noexcept;
 
   size_t body_bytes_max_;
   std::array<std::byte, kFrameHeaderBytes> header_{};
-  size_t header_bytes_ = 0;
-  Frame frame_;  ///< incomplete
+  size_t header_bytes_ = 0;  ///< that have come
+  size_t body_bytes_ = 0;    ///< that have come; the body may be larger
+  Frame frame_;              ///< incomplete or whole
 };
 
 }  // namespace tutti

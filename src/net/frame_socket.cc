@@ -9,6 +9,21 @@
 #include <cstring>
 
 namespace tutti {
+namespace {
+
+// Made when the library is loaded, and never destroyed: the end of a connection is told without memory.
+const auto* const kClosed = new Status(Code::kPeerLost, "the connection was closed");
+const auto* const kBroken = new Status(Code::kPeerLost, "the connection broke");
+
+Status broken(int error_number) noexcept {
+  return made_or(*kBroken, [error_number]() -> Status {
+    if (error_number == ENOMEM || error_number == ENOBUFS)
+      return system_error("receiving from a peer", error_number);
+    return {Code::kPeerLost, format("the connection broke: %s", std::strerror(error_number))};
+  });
+}
+
+}  // namespace
 
 Result<std::unique_ptr<FrameSocket>> FrameSocket::open(EventLoop& loop, FileDescriptor socket,
                                                        size_t body_bytes_max, Handlers handlers) {
@@ -33,35 +48,46 @@ void FrameSocket::send(FrameHeader header, Body body) {
 }
 
 void FrameSocket::ready(uint32_t events) {
-  const std::weak_ptr<int> alive = alive_;
   if ((events & EPOLLOUT) != 0 && !write()) queue_.clear();
-  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 && !alive.expired()) read();
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 || reader_.is_whole()) read();
 }
 
+/// One frame per turn, or a part of it, so that a fast peer does not starve others. The rest makes the socket
+/// ready again.
 void FrameSocket::read() {
+  const Status received = reader_.is_whole() ? Status::ok() : receive();
+  if (!received) return close(received);
+  if (reader_.is_whole()) deliver();
+}
+
+/// Takes a header and what there is of its body. Memory comes first: without it the bytes stay in the kernel.
+Status FrameSocket::receive() {
+  for (int part = 0; part < 2 && !reader_.is_whole(); ++part) {
+    const std::span<std::byte> room = reader_.room();
+    const ssize_t got = recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+    if (got == 0) return *kClosed;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (got < 0) return broken(errno);
+    TUTTI_TRY(reader_.fill(static_cast<size_t>(got)));
+  }
+  return Status::ok();
+}
+
+void FrameSocket::deliver() {
   const std::weak_ptr<int> alive = alive_;
-  std::array<std::byte, 65536> buffer;
-  std::vector<Frame> frames;
-  Status end;
-  // One read per turn, so that a fast peer does not starve others. The rest makes the socket ready again.
-  const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-  if (got > 0) {
-    end = reader_.feed(std::span(buffer).first(static_cast<size_t>(got)), frames);
-  } else if (got == 0) {
-    end = Status(Code::kPeerLost, "the connection was closed");
-  } else if (errno == EAGAIN || errno == EINTR) {
-    return;
-  } else if (errno == ENOMEM || errno == ENOBUFS) {
-    end = system_error("receiving from a peer", errno);
-  } else {
-    end = Status(Code::kPeerLost, format("the connection broke: %s", std::strerror(errno)));
+  Frame frame = reader_.take();
+  try {
+    // Copied, because the handler may destroy this object.
+    const auto on_frame = handlers_.on_frame;
+    on_frame(frame);
+  } catch (...) {
+    // The kernel has no byte of this frame any more that makes the socket ready. Room for output does.
+    if (!alive.expired()) {
+      reader_.put_back(std::move(frame));
+      await();
+    }
+    throw;
   }
-  // Copied, because the handler may destroy this object.
-  const auto on_frame = handlers_.on_frame;
-  for (Frame& frame : frames) {
-    if (!alive.expired() && !closed_) on_frame(std::move(frame));
-  }
-  if (!alive.expired() && !end) close(end);
 }
 
 bool FrameSocket::write() {
@@ -92,10 +118,14 @@ bool FrameSocket::write() {
     }
     if (sent < 0) break;
   }
-  const bool wanted = !queue_.empty();
-  if (wanted != writing_) loop_.change(socket_.get(), wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
-  writing_ = wanted;
+  await();
   return true;
+}
+
+void FrameSocket::await() {
+  const bool is_wanted = !queue_.empty() || reader_.is_whole();
+  if (is_wanted != awaits_room_) loop_.change(socket_.get(), is_wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  awaits_room_ = is_wanted;
 }
 
 void FrameSocket::close(Status why) {
@@ -105,8 +135,8 @@ void FrameSocket::close(Status why) {
   guard_ = ForkGuard();
   socket_.reset();
   queue_.clear();
-  // Copied, because the handler may destroy this object.
-  const auto on_closed = handlers_.on_closed;
+  // Moved out, because the handler may destroy this object.
+  const auto on_closed = std::move(handlers_.on_closed);
   on_closed(std::move(why));
 }
 

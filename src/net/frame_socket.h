@@ -18,8 +18,9 @@ class FrameSocket {
   using Body = std::shared_ptr<const std::vector<std::byte>>;
   /// A handler may destroy the FrameSocket that calls it.
   struct Handlers {
-    std::function<void(Frame)> on_frame;
-    std::function<void(Status why)> on_closed;  ///< once: hang-up, error, or invalid frames
+    /// If it throws, the frame comes again, as the handler has left it.
+    std::function<void(Frame&)> on_frame;
+    std::function<void(Status why)> on_closed;  ///< once, even if it throws: hang-up, error, invalid frames
   };
 
   /// `socket` is non-blocking.
@@ -50,8 +51,12 @@ class FrameSocket {
         handlers_(std::move(handlers)) {}
   void ready(uint32_t events);
   void read();
+  Status receive();
+  void deliver();
   /// False if the connection broke.
   bool write();
+  /// Tells the loop what to wait for.
+  void await();
   void close(Status why);
 
   EventLoop& loop_;
@@ -60,7 +65,7 @@ class FrameSocket {
   FrameReader reader_;
   Handlers handlers_;
   std::deque<Outgoing> queue_;
-  bool writing_ = false;  ///< the loop waits for room
+  bool awaits_room_ = false;  ///< the loop waits for room to send
   bool closed_ = false;
   uint64_t sent_count_ = 0;
   /// Expires with this object, which a handler may destroy.

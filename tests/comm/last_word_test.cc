@@ -15,6 +15,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/blobs.h"
@@ -29,6 +30,9 @@ std::atomic<int> last_words_left{-1};
 
 /// Whether this process fails, for want of memory, at the next last word of a server that it is sent.
 std::atomic<bool> fails_at_last_word{false};
+
+/// What this thread has received last: the header of a frame comes before its body.
+thread_local std::vector<std::byte> received;
 
 std::vector<std::byte> bytes_of(const msghdr& message) {
   std::vector<std::byte> bytes;
@@ -72,7 +76,9 @@ extern "C" ssize_t recv(int fd, void* buffer, size_t size, int flags) {
   const ssize_t got = kNext(fd, buffer, size, flags);
   if (got <= 0 || !fails_at_last_word.load()) return got;
   const auto* start = static_cast<const std::byte*>(buffer);
-  if (!is_last_word({start, static_cast<size_t>(got)}) || !fails_at_last_word.exchange(false)) return got;
+  std::vector<std::byte> frame = std::exchange(received, {start, start + got});
+  frame.insert(frame.end(), start, start + got);
+  if (!is_last_word(frame) || !fails_at_last_word.exchange(false)) return got;
   errno = ENOMEM;
   return -1;
 }
