@@ -19,6 +19,7 @@
 #include "core/cpu.h"
 #include "core/hash.h"
 #include "core/random.h"
+#include "health/loss.h"
 #include "net/process_file.h"
 #include "transports/shm/pull.h"
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "health/loss.h"
 
 namespace tutti {
 namespace {
@@ -25,6 +26,16 @@ FrameHeader alert_of(uint32_t from, Code code) {
 
 FrameSocket::Body text_of(std::string_view text) {
   return body_of(std::as_bytes(std::span(text)).first(std::min(text.size(), kMaxFrameText)));
+}
+
+/// False where memory for what `send` sends is short.
+template <class Send>
+bool is_sent(const Send& send) noexcept {
+  const Status sent = contained([&]() -> Status {
+    send();
+    return Status::ok();
+  });
+  return sent.is_ok();
 }
 
 }  // namespace
@@ -50,12 +61,7 @@ Status ControlPlane::connect(Peer peer) {
   auto socket = FrameSocket::open(
       *loop_, std::move(peer.socket), 0,
       {.on_frame = [this, rank](const Frame& frame) { handle(rank, frame); },
-       .on_closed =
-           [this, rank](const Status& why) {
-             lose(rank, false,
-                  {Code::kPeerLost, format("the process of rank %u has ended, or its host is gone (%s)", rank,
-                                           std::string(why.text()).c_str())});
-           }});
+       .on_closed = [this, rank](const Status& how) { lose(rank, false, hung_up_status(rank, how)); }});
   TUTTI_TRY(socket.status());
   Link& link = links_[rank];
   link.socket = std::move(*socket);
@@ -108,6 +114,7 @@ void ControlPlane::answer(uint32_t peer, uint32_t number) {
   links_.at(peer).socket->send({.kind = FrameKind::kReport, .number = number}, body_of(bytes));
 }
 
+/// Allocates nothing: memory may be short.
 void ControlPlane::lose(uint32_t peer, bool is_silent, const Status& why) {
   Link& link = links_.at(peer);
   if (link.socket == nullptr) return;
@@ -125,11 +132,7 @@ void ControlPlane::broadcast(const FrameHeader& header, const FrameSocket::Body&
 /// Where memory for the message is short, closing the connections tells the peers that this rank is gone.
 template <class Send>
 void ControlPlane::send_or_close(Send&& send) {
-  const Status told = contained([&]() -> Status {
-    send();
-    return Status::ok();
-  });
-  if (!told) close();
+  if (!is_sent(send)) close();
 }
 
 void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
@@ -185,29 +188,27 @@ void ControlPlane::schedule_beat() {
   beat_ = loop_->call_at(loop_->now() + clock_.period_ns(), [this] { beat(); });
 }
 
-/// Sends a heartbeat and finds peers that have been silent for too long.
+/// Sends a heartbeat and finds peers that have been silent for too long. Without memory a beat is left out,
+/// and a loss is found all the same. The timer, which then stays due, comes last: nothing else throws.
 void ControlPlane::beat() {
   const uint64_t now = loop_->now();
   const bool was_stopped = clock_.beat(now);
-  std::vector<uint32_t> silent;
   for (auto& [rank, link] : links_) {
     if (link.socket == nullptr) continue;
     if (was_stopped) link.heard_ns = now;
-    const bool is_silent = expects_beats_ && clock_.is_too_long(now - link.heard_ns);
-    if (is_silent && !link.has_left) silent.push_back(rank);
-    link.socket->send({.kind = FrameKind::kBeat});
-  }
-  for (const uint32_t rank : silent) {
-    const Status why(
-        Code::kPeerLost,
-        format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its "
-               "process is stopped",
-               rank, HeartbeatClock::seconds(now - links_.at(rank).heard_ns)));
-    // If the peer wakes up, it reads this before the end of the connection, and does not blame this rank.
-    links_.at(rank).socket->send(alert_of(rank, why.code()), text_of(why.text()));
-    lose(rank, true, why);
+    static_cast<void>(is_sent([&] { link.socket->send({.kind = FrameKind::kBeat}); }));
+    const uint64_t silent_ns = now - link.heard_ns;
+    if (expects_beats_ && clock_.is_too_long(silent_ns) && !link.has_left) lose_silent(rank, silent_ns);
   }
   schedule_beat();
+}
+
+void ControlPlane::lose_silent(uint32_t peer, uint64_t silent_ns) {
+  const Status why = silent_status(peer, silent_ns, "its host cannot be reached, or its process is stopped");
+  // If the peer wakes up, it reads this before the end of the connection, and does not blame this rank.
+  static_cast<void>(
+      is_sent([&] { links_.at(peer).socket->send(alert_of(peer, why.code()), text_of(why.text())); }));
+  lose(peer, true, why);
 }
 
 }  // namespace tutti

@@ -27,7 +27,8 @@ class ControlPlane {
     uint32_t rank = 0;
     FileDescriptor socket;
   };
-  /// The control thread calls these; they must not block.
+  /// The control thread calls these; they must not block. Where memory is short, all but on_lost may throw,
+  /// and are called again.
   struct Handlers {
     /// Rank `from` reports why the communicator has failed.
     std::function<void(uint32_t from, const Status& why)> on_alert;
@@ -91,6 +92,7 @@ class ControlPlane {
   void handle(uint32_t peer, const Frame& frame);
   void answer(uint32_t peer, uint32_t number);
   void lose(uint32_t peer, bool is_silent, const Status& why);
+  void lose_silent(uint32_t peer, uint64_t silent_ns);
   void broadcast(const FrameHeader& header, const FrameSocket::Body& body);
   template <class Send>
   void send_or_close(Send&& send);

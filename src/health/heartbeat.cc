@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "health/loss.h"
 
 namespace tutti {
 
@@ -41,6 +42,7 @@ void Heartbeat::expect_beats() {
   for (Watched& watched : watched_) watched.moved_ns = now_ns();
 }
 
+/// Allocates nothing: memory may be short.
 void Heartbeat::beat() {
   uint64_t count = 0;
   (void)!read(timer_.get(), &count, sizeof(count));  // re-arms the descriptor; the number does not matter
@@ -54,10 +56,8 @@ void Heartbeat::beat() {
       watched.moved_ns = now;
     } else if (expects_beats_ && !watched.is_silent && clock_.is_too_long(now - watched.moved_ns)) {
       watched.is_silent = true;
-      on_silent_(
-          watched.peer.rank,
-          {Code::kPeerLost, format("rank %u has given no sign of life for %.1f s: its process is stopped",
-                                   watched.peer.rank, HeartbeatClock::seconds(now - watched.moved_ns))});
+      on_silent_(watched.peer.rank,
+                 silent_status(watched.peer.rank, now - watched.moved_ns, "its process is stopped"));
     }
   }
 }

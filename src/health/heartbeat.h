@@ -22,7 +22,7 @@ class Heartbeat {
     uint32_t rank = 0;
     const std::atomic<uint32_t>* heartbeat = nullptr;
   };
-  /// The control thread calls this once per peer.
+  /// The control thread calls this once per peer. It must not throw.
   using OnSilent = std::function<void(uint32_t rank, const Status& why)>;
 
   /// Counts `own` up while this object lives. Errors: kSystemError.

@@ -15,31 +15,11 @@ constexpr uint64_t kAnswerPatienceMs = 2000;
 // How long a live peer may take to write the text of an alert.
 constexpr uint64_t kAlertPatienceMs = 200;
 
-// For a loss when memory is short. Made when the library is loaded, and never destroyed.
-const auto* const kEnded =
-    new Status(Code::kPeerLost,
-               "the process of a rank has ended: shrink the communicator to go on without it, or abort it");
-
 }  // namespace
 
 std::string describe_snapshot(uint32_t peer, const PeerSnapshot& snapshot) {
   return snapshot.has_answered ? describe_status(peer, snapshot.page)
                                : format("rank %u, on another host, does not answer", peer);
-}
-
-Status ended_status(uint32_t rank) noexcept {
-  return made_or(*kEnded, [rank] {
-    return Status(
-        Code::kPeerLost,
-        format("the process of rank %u has ended: shrink the communicator to go on without it, or abort it",
-               rank));
-  });
-}
-
-Status silent_status(uint32_t rank) {
-  return {Code::kPeerLost,
-          format("rank %u has given no sign of life: its process is stopped, or its host cannot be reached",
-                 rank)};
 }
 
 void Peers::set_hosts(std::vector<uint32_t> host_of) {

@@ -5,6 +5,7 @@
 //   ControlPlane     alerts, leaving, status and heartbeats between hosts
 //   Heartbeat        signs of life between processes of one host
 //   StatusCopy       a snapshot of a status page, for other hosts
+//   Loss             the errors for ranks that are lost
 //   StallDiagnosis   why a call makes no progress: dead, late, another call, a circle
 //   Inspector, InspectorServer   tell people and tutti-inspect what the ranks do
 // All works beside the data path. A rank writes its page with plain stores, and reads other pages only after
@@ -35,11 +36,6 @@ struct PeerSnapshot {
 
 /// "rank 3 is in collective 17, ...", or says that the rank does not answer.
 std::string describe_snapshot(uint32_t peer, const PeerSnapshot& snapshot);
-
-/// The error for a rank whose process has ended. Does not name the rank if memory is short.
-Status ended_status(uint32_t rank) noexcept;
-/// The error for a rank without a sign of life.
-Status silent_status(uint32_t rank);
 
 class Peers {
  public:

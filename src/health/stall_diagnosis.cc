@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "engine/call.h"
+#include "health/loss.h"
 
 namespace tutti {
 namespace {

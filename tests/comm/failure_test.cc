@@ -1,7 +1,5 @@
 // What goes wrong at run time: killed ranks, ranks that exit, deadlines, abort, forks, signals.
 #include <gtest/gtest.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,8 +7,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <functional>
-#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -19,7 +15,7 @@
 #include "core/clock.h"
 #include "health/inspector.h"
 #include "tests/support/cluster.h"
-#include "tests/support/failing_allocations.h"
+#include "tests/support/control_shortage.h"
 #include "tests/support/scope.h"
 
 namespace tutti::test {
@@ -113,39 +109,23 @@ INSTANTIATE_TEST_SUITE_P(
                     Death{"OnHostsInsideAShortCall", 1, true, 1, 4}),
     [](const auto& test) { return test.param.name; });
 
-/// Returns when the control thread of this process has run `body`.
-void run_on_control_thread(const std::function<void()>& body) {
-  ControlThread& control = (*Process::instance())->control();
-  const FileDescriptor event(eventfd(1, EFD_CLOEXEC));
-  std::promise<void> done;
-  const Status watched = control.watch(event.get(), EPOLLIN, [&](uint32_t) {
-    control.forget(event.get());
-    body();
-    done.set_value();
-  });
-  EXPECT_TRUE(watched.is_ok()) << watched.text();
-  done.get_future().wait();
-}
-
-// Goal: a death is told without memory. The control thread, which tells it, once ended the survivor's
-// process.
+// Goal: a death is told without memory, on one host and between two. The control thread, which tells it, once
+// ended the survivor's process.
 TEST(DeathWithoutMemoryTest, IsTold) {
-  ClusterOptions options;
-  options.layout = processes(2);
-  options.lost_processes = {1};
-  EXPECT_EQ(run_cluster(options,
-                        [](Rank& rank) {
-                          rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "before");
-                          std::optional<FailingAllocations> shortage;
-                          if (rank.rank() == 0)
-                            run_on_control_thread([&] { shortage.emplace(0, UINT64_MAX); });
-                          if (!rank.meet()) return;
-                          if (rank.rank() == 1) kill(getpid(), SIGKILL);
-                          rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_PEER_LOST, "barrier");
-                          rank.expect_text({"has ended"}, "barrier");
-                          run_on_control_thread([&] { shortage.reset(); });
-                        }),
-            "");
+  for (const int hosts : {1, 2}) {
+    ClusterOptions options = Arrangement{processes(2), 1, hosts}.options();
+    options.lost_processes = {1};
+    const std::string failures = run_cluster(options, [](Rank& rank) {
+      rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "before");
+      std::optional<ControlShortage> shortage;
+      if (rank.rank() == 0) shortage.emplace((*Process::instance())->control(), 0, UINT64_MAX);
+      if (!rank.meet()) return;
+      if (rank.rank() == 1) kill(getpid(), SIGKILL);
+      rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_PEER_LOST, "barrier");
+      rank.expect_text({"has ended"}, "barrier");
+    });
+    EXPECT_EQ(failures, "") << hosts << " hosts";
+  }
 }
 
 // Goal: a process that is stopped is lost within the heartbeat time, on its own host and on others, for ranks

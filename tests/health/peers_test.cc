@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "health/loss.h"
 #include "tests/support/rank_pages.h"
 
 namespace tutti::test {
