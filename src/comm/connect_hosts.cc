@@ -74,7 +74,7 @@ Result<size_t> choose_for(const NetworkSide& side, const std::vector<RankFacts>&
 /// The cheapest transport for data, and a socket for control.
 Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   if (host_count_ == 1) return Status::ok();
-  parts_->exchange = std::make_unique<SocketExchange>(process_.control());
+  parts_->exchange = std::make_unique<SocketExchange>(process_.control(), rank_count_);
   RingShape shape = shape_.peer_ring();
   shape.wide_slots = 0;
   shape.passed_slots = 0;

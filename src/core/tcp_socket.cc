@@ -4,7 +4,12 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/file_descriptor.h"
 
@@ -13,20 +18,24 @@ namespace {
 
 constexpr std::string_view kUnpaced = "reno";  // every kernel has Reno, and every user may set Reno
 
-/// The bytes of the IP address that getsockname(2) or getpeername(2) gives; empty for a socket without IP.
-std::string ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
+using Ip = std::array<std::byte, sizeof(in6_addr)>;
+
+/// The IP address that getsockname(2) or getpeername(2) gives; empty for a socket without IP.
+std::optional<Ip> ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
   if (name_of(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
-  const auto text = [](const auto& ip) {
-    return std::string(reinterpret_cast<const char*>(&ip), sizeof(ip));
+  const auto padded = [](const auto& ip) {
+    Ip all{};
+    std::memcpy(all.data(), &ip, sizeof(ip));
+    return all;
   };
-  if (address.ss_family == AF_INET) return text(reinterpret_cast<const sockaddr_in&>(address).sin_addr);
-  if (address.ss_family == AF_INET6) return text(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  if (address.ss_family == AF_INET) return padded(reinterpret_cast<const sockaddr_in&>(address).sin_addr);
+  if (address.ss_family == AF_INET6) return padded(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
   return {};
 }
 
-/// The congestion control of a new socket.
+/// The congestion control of a new socket. The name is so short that the string allocates nothing.
 std::string system_choice() {
   const FileDescriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   char name[16] = {};
@@ -43,8 +52,8 @@ void set_congestion_control(int socket, std::string_view name) {
 }  // namespace
 
 bool loops_back(int socket) {
-  const std::string own = ip_of(socket, ::getsockname);
-  return !own.empty() && own == ip_of(socket, ::getpeername);
+  const std::optional<Ip> own = ip_of(socket, ::getsockname);
+  return own && own == ip_of(socket, ::getpeername);
 }
 
 void begin_unpaced(int socket) {

@@ -15,6 +15,7 @@ bool loops_back(int socket);
 void begin_unpaced(int socket);
 
 /// Sets the system's congestion control if the peer is on another machine. Call after connect or accept.
+/// Allocates nothing.
 void choose_congestion_control(int socket);
 
 }  // namespace tutti

@@ -76,9 +76,10 @@ Status Inspector::await_signal() {
   if (!signalled_.is_open()) return system_error("eventfd", errno);
   signalled_fd = signalled_.get();
   TUTTI_TRY(control_.watch(signalled_.get(), EPOLLIN, [this](uint32_t) {
+    const std::string text = report_();
     eventfd_t count = 0;
     eventfd_read(signalled_.get(), &count);
-    std::fputs(report_().c_str(), stderr);
+    std::fputs(text.c_str(), stderr);
   }));
   struct sigaction action {};
   action.sa_handler = note_signal;

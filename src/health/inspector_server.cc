@@ -68,14 +68,16 @@ InspectorServer::~InspectorServer() {
 void InspectorServer::admit(FileDescriptor socket) {
   if (visitors_.size() >= kVisitorsMax) dismiss(visitors_.begin());
   const VisitorEntry visitor = visitors_.emplace(visitors_.end());
+  const Status served = contained([&] { return serve(visitor, std::move(socket)); });
+  if (!served) dismiss(visitor);
+}
+
+Status InspectorServer::serve(VisitorEntry visitor, FileDescriptor socket) {
   auto opened = FrameSocket::open(
       *loop_, std::move(socket), 0,
       {.on_frame = [this, visitor](const Frame&) { dismiss(visitor); },  // visitors may not send anything
        .on_closed = [this, visitor](const Status&) { dismiss(visitor); }});
-  if (!opened) {
-    visitors_.erase(visitor);
-    return;
-  }
+  TUTTI_TRY(opened.status());
   visitor->socket = std::move(*opened);
   visitor->deadline = loop_->call_at(loop_->now() + kVisitNs, [this, visitor] { dismiss(visitor); });
   std::string text = report_();
@@ -86,6 +88,7 @@ void InspectorServer::admit(FileDescriptor socket) {
     visitor->socket->send({.kind = FrameKind::kText, .number = --parts},
                           std::make_shared<const std::vector<std::byte>>(part.begin(), part.end()));
   }
+  return Status::ok();
 }
 
 void InspectorServer::dismiss(VisitorEntry visitor) {

@@ -46,6 +46,7 @@ class InspectorServer {
   InspectorServer(ControlThread& control, std::function<std::string()> report)
       : control_(control), report_(std::move(report)) {}
   void admit(FileDescriptor socket);
+  Status serve(VisitorEntry visitor, FileDescriptor socket);
   void dismiss(VisitorEntry visitor);
 
   ControlThread& control_;

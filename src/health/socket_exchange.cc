@@ -98,8 +98,9 @@ void SocketExchange::dial(const Name& name, std::span<const std::byte> packed) {
   options.deadline_ns = control_.loop().now() + kPatienceNs;
   connectors_[name] =
       Connector::start(control_.loop(), std::move(options), [this, name](Result<FileDescriptor> socket) {
+        // Off the list first: where memory is short, this attempt must not keep out the next one.
+        const auto ended = connectors_.extract(name);
         if (socket) arrive(name, std::move(*socket));
-        connectors_.erase(name);
       });
 }
 
@@ -120,14 +121,14 @@ FileDescriptor SocketExchange::take(uint32_t peer, uint32_t index) {
   return socket;
 }
 
-void SocketExchange::give_up(uint32_t peer) {
+void SocketExchange::give_up(uint32_t peer) noexcept {
   const std::lock_guard lock(mutex_);
-  gone_.insert(peer);
+  gone_[peer] = true;
 }
 
 bool SocketExchange::is_in_vain(uint32_t peer) const {
   const std::lock_guard lock(mutex_);
-  return gone_.contains(peer);
+  return gone_[peer];
 }
 
 }  // namespace tutti

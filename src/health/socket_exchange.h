@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "net/acceptor.h"
 #include "net/connector.h"
@@ -40,7 +41,7 @@ class SocketExchange final : public SocketRenewal {
     std::function<void(uint32_t peer, const FrameHeader& header, std::span<const std::byte> body)> send = {};
   };
 
-  explicit SocketExchange(ControlThread& control) : control_(control) {}
+  SocketExchange(ControlThread& control, uint32_t rank_count) : control_(control), gone_(rank_count) {}
   ~SocketExchange() override { close(); }
   SocketExchange(const SocketExchange&) = delete;
   SocketExchange& operator=(const SocketExchange&) = delete;
@@ -53,7 +54,7 @@ class SocketExchange final : public SocketRenewal {
   // On the control thread:
   void handle(uint32_t peer, const Frame& frame);
   /// The peer has left or is lost.
-  void give_up(uint32_t peer);
+  void give_up(uint32_t peer) noexcept;
 
   void request(uint32_t peer, uint32_t index) override;
   uint32_t arrivals() const override { return arrivals_.load(std::memory_order_acquire); }
@@ -82,7 +83,7 @@ class SocketExchange final : public SocketRenewal {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::map<Name, FileDescriptor> arrived_;
-  std::set<uint32_t> gone_;
+  std::vector<bool> gone_;  ///< by rank
 };
 
 }  // namespace tutti

@@ -39,6 +39,18 @@ uint32_t most_pending(uint32_t wanted) {
   return static_cast<uint32_t>(std::min<rlim_t>(wanted, share));
 }
 
+/// Where memory is short the connection ends: what has been read of a proof does not come again, and the peer
+/// tries again.
+template <class Step, class End>
+Status step_or_end(const Step& step, const End& end) {
+  try {
+    return step();
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
 Endpoint endpoint_of(const sockaddr_storage& address) {
   const auto endpoint = Endpoint::from_sockaddr(reinterpret_cast<const sockaddr*>(&address));
   return endpoint ? *endpoint : Endpoint();
@@ -90,8 +102,8 @@ bool Acceptor::displace() {
 void Acceptor::pause(int error_number) {
   const uint64_t now = loop_.now();
   if (starved_ns_ == 0) starved_ns_ = now;
-  loop_.change(listener_.get(), 0);
   resume_ = loop_.call_at(now + kPauseNs, [this] { loop_.change(listener_.get(), EPOLLIN); });
+  loop_.change(listener_.get(), 0);
   if (now - starved_ns_ < kStarvedNs || !options_.on_starved) return;
   const auto on_starved = std::exchange(options_.on_starved, nullptr);
   on_starved(system_error("accepting connections of other ranks", error_number));
@@ -106,14 +118,15 @@ void Acceptor::admit(FileDescriptor socket, const Endpoint& peer) {
   const PendingEntry entry = pending_.insert(
       pending_.end(), {std::move(socket), peer, false,
                        AcceptorHandshake(options_.credentials, nonce, options_.judge), EventLoop::Timer{}});
-  if (!loop_.watch(fd, EPOLLIN, [this, entry](uint32_t) { ready(entry); })) {
-    pending_.erase(entry);
-    return;
-  }
-  entry->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, entry] {
-    refuse_stranger(entry, counts_.timed_out, Stranger::kStalled);
-  });
-  if (!write(*entry)) end(entry);
+  const auto watch = [&]() -> Status {
+    TUTTI_TRY(loop_.watch(fd, EPOLLIN, [this, entry](uint32_t) { ready(entry); }));
+    entry->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, entry] {
+      refuse_stranger(entry, counts_.timed_out, Stranger::kStalled);
+    });
+    return Status::ok();
+  };
+  const Status watched = step_or_end(watch, [&] { end(entry); });
+  if (!watched || !write(*entry)) end(entry);
 }
 
 /// Every message fits into a new socket's empty buffer: a partial write means a broken peer.
@@ -135,7 +148,8 @@ void Acceptor::ready(PendingEntry entry) {
     return refuse_stranger(entry, counts_.refused, entry->spoke ? Stranger::kBroke : Stranger::kSilent);
   }
   entry->spoke = true;
-  const Status fed = entry->handshake.feed(std::span(buffer).first(static_cast<size_t>(got)));
+  const auto feed = [&] { return entry->handshake.feed(std::span(buffer).first(static_cast<size_t>(got))); };
+  const Status fed = step_or_end(feed, [&] { end(entry); });
   const bool written = write(*entry);
   if (!fed && fed.code() == Code::kInvalidArgument) {
     return refuse_stranger(entry, counts_.refused, Stranger::kNoProof);

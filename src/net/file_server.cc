@@ -68,7 +68,10 @@ void FileServer::withdraw(const FileSecret& secret) {
 void FileServer::accept() {
   const auto take = [this](FileDescriptor visitor) {
     const int fd = visitor.get();
-    if (control_.watch(fd, EPOLLIN, [this, fd](uint32_t) { answer(fd); })) visitors_[fd] = std::move(visitor);
+    visitors_[fd] = std::move(visitor);
+    const Status watched =
+        contained([&] { return control_.watch(fd, EPOLLIN, [this, fd](uint32_t) { answer(fd); }); });
+    if (!watched) visitors_.erase(fd);
   };
   accept_waiting(control_, listener_, take);
   if (!visitors_.empty()) return;

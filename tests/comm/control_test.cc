@@ -14,7 +14,9 @@
 #include <string>
 
 #include "core/clock.h"
+#include "net/file_server.h"
 #include "net/local_socket.h"
+#include "tests/support/control_shortage.h"
 #include "tests/support/failing_allocations.h"
 #include "tests/support/no_descriptors.h"
 #include "tests/support/scope.h"
@@ -190,6 +192,30 @@ TEST_F(ControlTest, ACancelledTimerDoesNotComeAgain) {
   rung.get_future().wait();
   settle();
   EXPECT_EQ(rings, 1);
+}
+
+// Goal: a process that runs out of memory while another one fetches a file goes on, and keeps no one waiting.
+// Method: each allocation of the control thread fails in turn.
+TEST_F(ControlTest, AFileServerWithoutMemoryKeepsNoOneWaiting) {
+  const std::string name = "tutti-test-files-" + std::to_string(getpid());
+  auto server = FileServer::start(*control_, name);
+  ASSERT_TRUE(server.status().is_ok()) << server.status().text();
+  const FileDescriptor file = event();
+  const FileSecret secret{std::byte{1}};
+  (*server)->offer(secret, {file.get()});
+  bool has_failed = true;
+  for (uint64_t turn = 0; has_failed; ++turn) {
+    ControlShortage shortage(*control_, turn);
+    const auto files = fetch_files(
+        {.name = name, .secret = secret, .count = 1, .deadline_ns = deadline_after_ms(60'000), .check = [] {
+           return Status::ok();
+         }});
+    has_failed = shortage.has_failed();
+    const bool may_end = has_failed && files.status().code() == Code::kPeerLost;
+    EXPECT_TRUE(files.is_ok() || may_end) << turn << ": " << files.status().text();
+  }
+  const auto hold = control_->hold();
+  server->reset();
 }
 
 // Goal: a listener whose pause finds no memory pauses later, and is looked at again. Method: each allocation

@@ -16,6 +16,7 @@
 #include "health/status_copy.h"
 #include "net/connector.h"
 #include "tests/support/cluster.h"
+#include "tests/support/control_shortage.h"
 
 namespace tutti::test {
 namespace {
@@ -176,6 +177,27 @@ TEST(InspectTest, VisitorsWhoDoNotReadAreBounded) {
   const auto report = inspect(where, credentials, deadline_after_ms(20'000));
   ASSERT_TRUE(report.is_ok()) << report.status().text();
   EXPECT_EQ(*report, long_report);
+}
+
+// Goal: a process that runs out of memory for a visitor goes on, and the visitor learns soon that it gets no
+// report. Method: in each turn a later allocation of the control thread fails, until none does.
+TEST(InspectTest, AVisitWithoutMemoryEnds) {
+  auto control = ControlThread::start();
+  ASSERT_TRUE(control.is_ok());
+  const Credentials credentials = credentials_from_text("key", "tutti-inspect");
+  const std::string long_report(10'000, 'r');
+  auto door = InspectorServer::open(**control, {.interfaces = "=lo", .lowest_first = true}, credentials,
+                                    [&] { return long_report; });
+  ASSERT_TRUE(door.is_ok()) << door.status().text();
+  const HostPort where{"127.0.0.1", (*door)->endpoint().port};
+  bool has_failed = true;
+  for (uint64_t turn = 0; has_failed; ++turn) {
+    ControlShortage shortage(**control, turn);
+    const auto report = inspect(where, credentials, deadline_after_ms(60'000));
+    has_failed = shortage.has_failed();
+    const bool may_end = has_failed && report.status().code() == Code::kPeerLost;
+    ASSERT_TRUE(may_end || (report && *report == long_report)) << turn << ": " << report.status().text();
+  }
 }
 
 // More processes than ports: the next one ended with a segmentation fault.

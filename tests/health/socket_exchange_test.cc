@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "tests/support/control_shortage.h"
 
 namespace tutti::test {
 namespace {
@@ -30,7 +31,7 @@ class Pair {
         const auto hold = control->hold();
         ends[peer]->handle(rank, {.header = header, .body = {body.begin(), body.end()}});
       };
-      ends.push_back(std::make_unique<SocketExchange>(*control));
+      ends.push_back(std::make_unique<SocketExchange>(*control, 2));
       ends.back()->open(std::move(options));
     }
   }
@@ -80,6 +81,28 @@ TEST(SocketExchangeTest, BothMayAskAtOnceAndRepeatTheirRequests) {
   }
   const auto sockets = pair.take(0);
   EXPECT_TRUE(sockets[0].is_open() && sockets[1].is_open());
+}
+
+// Goal: an attempt for which the control thread finds no memory keeps out no later one. It once ended the
+// process. Method: in each turn a later allocation there fails, until none does; requests are repeated, as a
+// connection repeats them.
+TEST(SocketExchangeTest, AnAttemptWithoutMemoryKeepsOutNoOther) {
+  Pair pair;
+  bool has_failed = true;
+  for (uint64_t turn = 0; has_failed; ++turn) {
+    ControlShortage shortage(*pair.control, turn);
+    std::array<FileDescriptor, 2> sockets;
+    const uint64_t deadline_ns = deadline_after_ms(60'000);
+    while (now_ns() < deadline_ns && !(sockets[0].is_open() && sockets[1].is_open())) {
+      pair.ends[1]->request(0, 0);
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        if (!sockets[rank].is_open()) sockets[rank] = pair.ends[rank]->take(1 - rank, 0);
+      }
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(sockets[0].is_open() && sockets[1].is_open()) << turn;
+    has_failed = shortage.has_failed();
+  }
 }
 
 TEST(SocketExchangeTest, APeerThatHasLeftIsNotAsked) {
