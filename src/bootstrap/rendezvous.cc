@@ -17,6 +17,15 @@ constexpr uint64_t kPauseNs = 10'000'000;
 // How long a lack of descriptors may last, since the application may close some.
 constexpr uint64_t kStarvedNs = 1'000'000'000;
 
+/// What `action` throws, as a failure.
+template <class Action>
+Status caught_in(const Action& action) noexcept {
+  return contained([&]() -> Status {
+    action();
+    return Status::ok();
+  });
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Rendezvous>> Rendezvous::open(EventLoop& loop, RendezvousOptions options) {
@@ -32,8 +41,18 @@ Rendezvous::~Rendezvous() {
   if (local_.is_open()) loop_.forget(local_.get());
 }
 
+/// Runs a step that may end this object. A step that throws has changed a part of it only, so the bootstrap
+/// fails. If memory for that is short too, this process stops serving, which the ranks notice.
+template <class Step>
+void Rendezvous::run(const Step& step) noexcept {
+  const Status done = caught_in(step);
+  if (done) return;
+  const Status told = caught_in([&] { failure_ ? starve(done) : tell_all(); });
+  if (!told) stop_serving();
+}
+
 Status Rendezvous::listen_locally(FileDescriptor listener) {
-  TUTTI_TRY(loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { accept_local(); }));
+  TUTTI_TRY(loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { run([this] { accept_local(); }); }));
   local_ = std::move(listener);
   local_guard_ = ForkGuard(local_.get());
   shape_ = BootstrapShape::kStar;
@@ -48,9 +67,9 @@ Status Rendezvous::listen_to_network(RendezvousOptions& options) {
     return claim.purpose == Purpose::kRendezvous ? HandshakeResult::kAccepted : HandshakeResult::kUnexpected;
   };
   acceptor.on_peer = [this](const Claim& claim, FileDescriptor socket) {
-    admit(claim.from, false, std::move(socket));
+    run([&] { admit(claim.from, false, std::move(socket)); });
   };
-  acceptor.on_starved = [this](const Status& why) { starve(why); };
+  acceptor.on_starved = [this](const Status& why) { run([&] { starve(why); }); };
   acceptor.on_stranger = std::move(options.on_stranger);
   acceptor.pending_max = options.pending_max;
   acceptor.proof_timeout_ms = options.proof_timeout_ms;
@@ -75,8 +94,8 @@ void Rendezvous::accept_local() {
     const uint64_t now = loop_.now();
     if (starved_ns_ == 0) starved_ns_ = now;
     loop_.cancel(resume_);
-    loop_.change(local_.get(), 0);
     resume_ = loop_.call_at(now + kPauseNs, [this] { loop_.change(local_.get(), EPOLLIN); });
+    loop_.change(local_.get(), 0);
     if (now - starved_ns_ >= kStarvedNs)
       starve(system_error("accepting connections of other ranks", error_number));
     return;
@@ -91,10 +110,10 @@ void Rendezvous::starve(const Status& why) {
 /// Blobs come only over the Unix socket, from the same user.
 void Rendezvous::admit(uint32_t rank, bool is_local, FileDescriptor socket) {
   const uint64_t number = ++arrivals_;
-  auto stream =
-      FrameSocket::open(loop_, std::move(socket), is_local ? kBlobsBytesMax : 0,
-                        {.on_frame = [this, number](Frame& frame) { handle(number, std::move(frame)); },
-                         .on_closed = [this, number](const Status&) { lose(number); }});
+  auto stream = FrameSocket::open(
+      loop_, std::move(socket), is_local ? kBlobsBytesMax : 0,
+      {.on_frame = [this, number](Frame& frame) { run([&] { handle(number, std::move(frame)); }); },
+       .on_closed = [this, number](const Status&) { run([&] { lose(number); }); }});
   if (!stream) return;
   visitors_[number] = {.socket = std::move(*stream), .rank = rank, .is_local = is_local};
 }
@@ -332,30 +351,44 @@ void Rendezvous::settle() {
 
 void Rendezvous::give_up(uint32_t rank_count, uint32_t rank, const Status& why) {
   joins_.expect(rank_count);
-  joins_.gone(rank);
-  fail(why.code(), std::string(why.text()));
-  settle();
+  run([&] {
+    joins_.gone(rank);
+    fail(why.code(), std::string(why.text()));
+    settle();
+  });
 }
 
 void Rendezvous::end() {
-  if (!failure_) {
-    // Ranks that have connected but were not read yet learn why nobody serves them.
-    if (local_.is_open()) accept_local();
-    for (auto& [number, visitor] : visitors_) {
-      if (!visitor.joined && !visitor.is_refused) tell(visitor, failure_.code(), failure_.text());
-    }
+  if (!failure_) static_cast<void>(caught_in([this] { tell_unread(); }));
+  stop_serving();
+}
+
+/// Ranks that have connected but were not read yet learn why nobody serves them.
+void Rendezvous::tell_unread() {
+  if (local_.is_open()) accept_local();
+  for (auto& [number, visitor] : visitors_) {
+    if (!visitor.joined && !visitor.is_refused) tell(visitor, failure_.code(), failure_.text());
   }
+}
+
+void Rendezvous::stop_serving() {
   const auto on_end = std::exchange(on_end_, nullptr);
   if (on_end) on_end();
 }
 
 void Rendezvous::fail(Code code, const std::string& text) {
   if (!failure_) return;
-  failure_ = Status(code, text);
+  Status failure(code, text);
   memory_ = loop_.call_at(loop_.now() + remember_ms_ * 1'000'000, [this] { end(); });
+  failure_ = std::move(failure);
   if (on_fail_) on_fail_(failure_);
+  tell_all();
+}
+
+/// Every rank that has joined is told the failure.
+void Rendezvous::tell_all() {
   for (auto& [number, visitor] : visitors_) {
-    if (visitor.joined) tell(visitor, code, text);
+    if (visitor.joined) tell(visitor, failure_.code(), failure_.text());
   }
 }
 

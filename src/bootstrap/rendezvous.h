@@ -6,7 +6,7 @@
 //
 // A rank stays connected until its first all-gather in a tree, or its last one in a star. Until then the
 // rendezvous tells all ranks the same first failure, and names the missing ranks at the deadline. It keeps a
-// failure for late ranks until all have heard it.
+// failure for late ranks until all have heard it. A lack of memory here is such a failure.
 //
 // In a tree each rank needs one connection here and three small frames. docs/decisions/0004-bootstrap.md
 // tells why one process serves.
@@ -109,6 +109,8 @@ class Rendezvous {
         on_fail_(std::move(options.on_fail)),
         on_end_(std::move(options.on_end)),
         remember_ms_(options.remember_ms) {}
+  template <class Step>
+  void run(const Step& step) noexcept;
   Status listen_locally(FileDescriptor listener);
   Status listen_to_network(RendezvousOptions& options);
   void accept_local();
@@ -129,6 +131,9 @@ class Rendezvous {
   void lose(uint64_t number);
   void send(Visitor& visitor, FrameHeader header, FrameSocket::Body body = nullptr);
   void tell(Visitor& visitor, Code code, std::string_view text);
+  void tell_all();
+  void tell_unread();
+  void stop_serving();
   void settle();
   std::string list_ranks(const std::function<bool(uint32_t)>& is_listed) const;
 

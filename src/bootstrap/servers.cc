@@ -21,6 +21,20 @@ Result<Listener> listen_to(const std::optional<ListenOptions>& network) {
   return listener;
 }
 
+/// Waits as stay() does.
+Status await_end(const BootstrapOptions& rank, BootstrapStop& ended) {
+  const auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  const auto end = StopWatch::start(**loop, &ended);
+  TUTTI_TRY(end.status());
+  const auto stop = StopWatch::start(**loop, rank.stop);
+  TUTTI_TRY(stop.status());
+  bool is_late = false;
+  (*loop)->call_at(std::min(rank.deadline_ns, deadline_after_ms(kStayMs)), [&is_late] { is_late = true; });
+  (*loop)->run_until([&] { return is_late || (*end)->is_stopped() || (*stop)->is_stopped(); });
+  return Status::ok();
+}
+
 }  // namespace
 
 BootstrapServers::~BootstrapServers() {
@@ -66,15 +80,8 @@ void BootstrapServers::stay(const BootstrapOptions& rank, const Status& why) {
     found->second.waiters.push_back(&ended);
     found->second.rendezvous->give_up(rank.rank_count, rank.rank, why);
   }
-  if (auto loop = EventLoop::create()) {
-    const auto end = StopWatch::start(**loop, &ended);
-    const auto stop = StopWatch::start(**loop, rank.stop);
-    bool is_late = false;
-    (*loop)->call_at(std::min(rank.deadline_ns, deadline_after_ms(kStayMs)), [&is_late] { is_late = true; });
-    if (end && stop) {
-      (*loop)->run_until([&] { return is_late || (*end)->is_stopped() || (*stop)->is_stopped(); });
-    }
-  }
+  // Whatever fails here, `ended` must leave the list.
+  static_cast<void>(contained([&] { return await_end(rank, ended); }));
   const auto hold = control_.hold();
   if (const auto found = served_.find(name); found != served_.end()) {
     std::erase(found->second.waiters, &ended);

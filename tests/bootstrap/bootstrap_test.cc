@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -18,6 +19,7 @@
 #include "core/clock.h"
 #include "net/event_loop.h"
 #include "net/local_socket.h"
+#include "tests/support/control_shortage.h"
 
 namespace tutti::test {
 namespace {
@@ -107,6 +109,43 @@ Status exchange(const UniqueId& id, uint32_t rank, uint32_t rank_count, bool is_
     EXPECT_EQ((*shared)[peer], blob_of(peer, peer == 1 ? 1'000'000 : 3));
   }
   return bootstrap->finish({}).status();
+}
+
+/// Two ranks exchange while allocations of the control thread fail. `remote`: rank 1 comes over the network.
+bool fails_without_memory(ControlThread& control, BootstrapServers& servers, bool remote, uint64_t passed,
+                          uint64_t failing) {
+  const auto id = servers.open({.network = ListenOptions{.interfaces = "=lo"}});
+  EXPECT_TRUE(id.status().is_ok()) << id.status().text();
+  ControlShortage shortage(control, passed, failing);
+  std::array<Status, 2> ends;
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      bool is_network = false;
+      ends[rank] = exchange(*id, rank, 2, remote && rank == 1, is_network);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const bool has_failed = shortage.has_failed();
+  for (const Status& end : ends) {
+    const bool is_told = end.code() == Code::kOutOfMemory || end.code() == Code::kPeerLost;
+    EXPECT_TRUE(end.is_ok() || (has_failed && is_told)) << passed << ": " << end.text();
+  }
+  return has_failed;
+}
+
+// Goal: where the maker of the id runs out of memory on its control thread, no rank waits for its deadline:
+// all meet, or learn why they do not. It once ended the maker. Method: in each turn a later allocation there
+// fails, until none does; then all do.
+TEST(BootstrapMemoryTest, RanksMeetOrFail) {
+  const auto control = std::move(*ControlThread::start());
+  BootstrapServers servers(*control);
+  for (const bool remote : {false, true}) {
+    uint64_t turn = 0;
+    while (fails_without_memory(*control, servers, remote, turn, 1)) ++turn;
+    EXPECT_GT(turn, 0u);
+    fails_without_memory(*control, servers, remote, 0, UINT64_MAX);
+  }
 }
 
 /// Every rank's status; `remote`: the ranks that come over the network.
