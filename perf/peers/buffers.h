@@ -102,9 +102,9 @@ inline Shape shape_of(const Request& request, int rank_count) {
   }
 }
 
-/// The rotated buffers of one measurement: 256 of them, or as many as fill 128 MiB (four times a 32 MiB
-/// third-level cache). So messages of 256 KiB and more always come from memory. Memory is kept between
-/// measurements, because a first touch costs microseconds a page.
+/// The rotated buffers of one measurement: as many as make the request's footprint with those of the other
+/// ranks, but at most one for each MiB of it, which is 256 or more. So messages of 256 KiB and more always
+/// come from memory. Memory is kept between measurements, because a first touch costs microseconds a page.
 class BufferRing {
  public:
   using Allocate = std::function<void*(size_t)>;
@@ -119,13 +119,13 @@ class BufferRing {
   /// Lays the slots out for the request and writes this rank's inputs into all of them. Skips the writing if
   /// the inputs are there from the last request and no check is requested.
   void prepare(const Request& request, int rank, int rank_count) {
-    const size_t ring_bytes = (size_t{256} << 20) / static_cast<size_t>(rank_count);
-    constexpr size_t kSlotsMax = 256;
+    const size_t ring_bytes = request.footprint_bytes / static_cast<size_t>(rank_count);
+    const size_t slots_max = request.footprint_bytes >> 20;
     const Shape shape = shape_of(request, rank_count);
     const size_t send_bytes = round_up(shape.send_count * element_bytes(request.type));
     const size_t recv_bytes = round_up(shape.recv_count * element_bytes(request.type));
     const size_t slot_bytes = std::max<size_t>(send_bytes + recv_bytes, 64);
-    const size_t automatic = std::clamp<size_t>((ring_bytes + slot_bytes - 1) / slot_bytes, 1, kSlotsMax);
+    const size_t automatic = std::clamp<size_t>((ring_bytes + slot_bytes - 1) / slot_bytes, 1, slots_max);
     const size_t slot_count = request.slots == 0 ? automatic : request.slots;
     const Layout layout{request.collective, request.type, request.bytes, slot_count};
     if (layout == layout_ && !request.check && !slots_.empty()) return;

@@ -15,9 +15,12 @@ import subprocess
 import tempfile
 import time
 
+import caches
+
 BOARD_BYTES = 64 * 1024
 START_LIMIT_S = 60
 QUIT_LIMIT_S = 5
+FOOTPRINT_BYTES = caches.footprint_bytes()
 
 
 class JobFailed(Exception):
@@ -245,7 +248,8 @@ class Job:
 
     def request(self, verb, limit_s=60, **words):
         """Sends one request to every rank. Returns rank 0's answer, a dict. Raises JobFailed."""
-        text = " ".join([verb] + [f"{key}={value}" for key, value in words.items()] + [f"limit_s={limit_s}"]) + "\n"
+        words |= {"footprint_bytes": FOOTPRINT_BYTES, "limit_s": limit_s}
+        text = " ".join([verb] + [f"{key}={value}" for key, value in words.items()]) + "\n"
         for pipe in self.pipes:
             os.write(pipe, text.encode())
         return self._reply(limit_s + 5)

@@ -7,7 +7,7 @@ import statistics
 import jobs
 
 LARGE_BYTES = 128 << 20
-COPY_BYTES = 128 << 20
+COPY_BYTES = jobs.FOOTPRINT_BYTES // 2  # from one buffer to another
 MESSAGE_BYTES = 4 << 20
 CALL_OVERHEAD_BYTES = 8
 LATE_MS = 1000

@@ -37,6 +37,7 @@ struct Request {
   ElementType type = ElementType::kFloat32;
   Memory memory = Memory::kMalloc;
   size_t bytes = 0;
+  size_t footprint_bytes = size_t{256} << 20;  // of the rotated buffers of all ranks
   size_t slots = 0;  // buffers to rotate over; 0: by the size (see BufferRing), 1: one buffer for all calls
   double batch_us = 3'000;   // a batch repeats the call until it lasts about this long
   double budget_us = 1.5e6;  // stop after this time, but never before 3 batches
@@ -81,6 +82,7 @@ inline Request parse_request(const std::string& text) {
     if (key == "type") request.type = lookup(kTypes, value);
     if (key == "memory") request.memory = lookup(kMemories, value);
     if (key == "bytes") request.bytes = std::stoull(value);
+    if (key == "footprint_bytes") request.footprint_bytes = std::stoull(value);
     if (key == "slots") request.slots = std::stoull(value);
     if (key == "batch_us") request.batch_us = std::stod(value);
     if (key == "budget_us") request.budget_us = std::stod(value);

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 sys.path.insert(0, str(ROOT / "perf/peers"))
 import bench  # noqa: E402
+import caches  # noqa: E402
 import report  # noqa: E402
 import tap  # noqa: E402
 
@@ -57,6 +58,18 @@ def check_lines_at_a_limit():
     most = report.PLACEMENTS["near"]
     names = bench.placements_of([20, most - 1, most + 1, most + 1])
     assert len({names[most - 1], names[most + 1]}) == 1 and names[20] == "one core", names
+
+
+def check_footprint():
+    """Buffers rotate over twice the largest L3 of any CPU, and over 256 MiB at least. Some L3 caches have 480 MiB"""
+    with tempfile.TemporaryDirectory() as cpus:
+        for cpu, level, size in ((0, 2, "600M"), (0, 3, "32768K"), (1, 3, "480M"), (2, 3, "")):
+            cache = pathlib.Path(cpus, f"cpu{cpu}", "cache", f"index{level}")
+            cache.mkdir(parents=True)
+            (cache / "level").write_text(f"{level}\n")
+            (cache / "size").write_text(f"{size}\n")
+        assert caches.footprint_bytes(cpus) == 960 << 20, caches.largest_l3_bytes(cpus)
+        assert caches.footprint_bytes(cpus + "/cpu0") == 256 << 20
 
 
 def check_agreement():
