@@ -105,10 +105,8 @@ void SocketExchange::dial(const Name& name, std::span<const std::byte> packed) {
 }
 
 void SocketExchange::arrive(const Name& name, FileDescriptor socket) {
-  {
-    const std::lock_guard lock(mutex_);
-    arrived_[name] = std::move(socket);
-  }
+  const std::lock_guard lock(mutex_);
+  arrived_[name] = std::move(socket);
   arrivals_.fetch_add(1, std::memory_order_release);
 }
 
