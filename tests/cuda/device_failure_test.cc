@@ -2,6 +2,7 @@
 // nothing hangs. The machine is the fake driver's.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -318,31 +319,36 @@ void expect_no_communicator(ClusterOptions options, const std::function<int(int 
             "");
 }
 
-// A relaunch may stand in a queue behind a stream that waits for it. It then had no deadline, and the stream
-// waited for ever. Method: two queues, and two streams in turn, so that one shares the relaunches' queue.
+// A relaunch may stand in a queue behind the stream that waits for it. It then had no deadline, and the
+// stream waited for ever. Method: rank 1 does not call, so rank 0's launch leaves. Ranks are processes with
+// two queues, to which their streams are dealt in turn: one of two streams shares the relaunches' queue.
 TEST(DeviceFailureTest, ARelaunchThatCannotBeginHasADeadline) {
   ClusterOptions options = on_device(2);
+  options.layout = processes(2);
   options.config.timeout_ms = 2000;
   options.environment = {
       {"CUDA_DEVICE_MAX_CONNECTIONS", "2"}, {"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}};
-  EXPECT_EQ(run_cluster(options,
-                        [](Rank& rank) {
-                          const Bench bench(rank);
-                          if (!bench) return;
-                          const auto other = cuda::Stream::create(bench.place->context());
-                          for (const CUstream stream : {bench.place->stream(), other->handle()}) {
-                            (void)tutti_all_reduce(bench.send, bench.recv, Bench::kBytes / sizeof(float),
-                                                   TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
-                                                   tutti_stream_cuda(stream));
-                            rank.at("waiting for a stream");
-                            rank.expect_true(bench.place->driver().stream_synchronize(stream) == CUDA_SUCCESS,
-                                             "the stream goes on");
-                          }
-                          const tutti_result_t error = Bench::async_error(rank);
-                          rank.expect_true(error == TUTTI_SUCCESS || error == TUTTI_TIMEOUT, "its error");
-                          rank.expect_ok(tutti_comm_abort(std::exchange(rank.comm, nullptr)), "abort");
-                        }),
-            "");
+  for (const size_t which : {0, 1}) {
+    const auto body = [which](Rank& rank) {
+      const Bench bench(rank);
+      if (!bench) return;
+      const std::array streams = {cuda::Stream::create(bench.place->context()),
+                                  cuda::Stream::create(bench.place->context())};
+      const CUstream stream = streams[which]->handle();
+      if (rank.rank() == 0) {
+        rank.expect_ok(tutti_all_reduce(bench.send, bench.recv, Bench::kBytes / sizeof(float), TUTTI_FLOAT32,
+                                        TUTTI_SUM, rank.comm, tutti_stream_cuda(stream)),
+                       "all_reduce");
+        rank.at("waiting for the stream");
+        rank.expect_true(bench.place->driver().stream_synchronize(stream) == CUDA_SUCCESS,
+                         "the stream goes on");
+      }
+      (void)rank.meet();
+      rank.expect(Bench::async_error(rank), TUTTI_TIMEOUT, "the error of both ranks");
+      rank.expect_ok(tutti_comm_abort(std::exchange(rank.comm, nullptr)), "abort");
+    };
+    EXPECT_EQ(run_cluster(options, body), "") << "stream " << which;
+  }
 }
 
 TEST(DeviceFailureTest, AMissingDeviceIsRefusedOnEveryRank) {
