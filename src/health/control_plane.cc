@@ -196,7 +196,7 @@ void ControlPlane::beat() {
   for (auto& [rank, link] : links_) {
     if (link.socket == nullptr) continue;
     if (was_stopped) link.heard_ns = now;
-    static_cast<void>(is_sent([&] { link.socket->send({.kind = FrameKind::kBeat}); }));
+    static_cast<void>(is_sent([&link = link] { link.socket->send({.kind = FrameKind::kBeat}); }));
     const uint64_t silent_ns = now - link.heard_ns;
     if (expects_beats_ && clock_.is_too_long(silent_ns) && !link.has_left) lose_silent(rank, silent_ns);
   }

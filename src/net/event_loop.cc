@@ -22,10 +22,10 @@ uint64_t tag_of(int fd, uint32_t generation) {
 /// descriptor.
 int always_ready() {
   static std::mutex mutex;
-  static auto* const event = new FileDescriptor;  // loops may outlive static objects
+  static auto* const kEvent = new FileDescriptor;  // loops may outlive static objects
   const std::scoped_lock lock(mutex);
-  if (!event->is_open()) *event = FileDescriptor(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
-  return event->get();
+  if (!kEvent->is_open()) *kEvent = FileDescriptor(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+  return kEvent->get();
 }
 
 /// What `action` throws leaves, or goes to `*thrown`.
