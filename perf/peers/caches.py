@@ -22,5 +22,5 @@ def largest_l3_bytes(cpus=CPUS):
 
 
 def footprint_bytes(cpus=CPUS):
-    """Of the rotated buffers of all ranks together: twice the largest cache, but never less than on other machines."""
+    """Of the rotated buffers of all ranks together: twice the largest third-level cache, and 256 MiB at least."""
     return max(LEAST_FOOTPRINT_BYTES, 2 * largest_l3_bytes(cpus))
