@@ -48,8 +48,7 @@ Status check_own_id(const tutti_unique_id_t& id) {
 }
 
 /// Shares the id by way of the launcher that started the ranks.
-Status share_by_its_launcher(int rank, int rank_count, const Config& config, IdBytes id,
-                             uint64_t deadline_ns) {
+Status share_by_its_launcher(Process& process, int rank, int rank_count, IdBytes id, uint64_t deadline_ns) {
   const auto place = find_launch_context(process_environment());
   TUTTI_TRY(place.status());
   if (!*place) {
@@ -65,7 +64,8 @@ Status share_by_its_launcher(int rank, int rank_count, const Config& config, IdB
             format("argument rank is %d of %d; %s has started this process as rank %u of %u", rank,
                    rank_count, (*place)->launcher.c_str(), (*place)->rank, (*place)->rank_count)};
   }
-  return share_by_launcher(**place, process_environment(), config, id, deadline_ns);
+  return share_by_launcher(**place, process.next_share(), process_environment(), process.config(), id,
+                           deadline_ns);
 }
 
 Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count, uint64_t timeout_ms) {
@@ -79,7 +79,7 @@ Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count,
   const uint64_t deadline_ns = deadline_of(config, timeout_ms);
   const std::string_view way = where;
   const auto own = static_cast<uint32_t>(rank);
-  if (way == kLauncher) return share_by_its_launcher(rank, rank_count, config, bytes_of(id), deadline_ns);
+  if (way == kLauncher) return share_by_its_launcher(**process, rank, rank_count, bytes_of(id), deadline_ns);
   if (way == kFile) return {Code::kInvalidArgument, "argument where is \"file:\", without a path"};
   if (way.starts_with(kFile)) {
     return share_by_file(std::string(way.substr(kFile.size())), own, bytes_of(id), deadline_ns);

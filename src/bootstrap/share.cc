@@ -1,7 +1,7 @@
 #include "bootstrap/share.h"
 
 #include <fcntl.h>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +10,10 @@
 #include <cstddef>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "bootstrap/client.h"
 #include "bootstrap/pmi.h"
@@ -122,31 +125,76 @@ Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
   }
 }
 
-Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uint64_t deadline_ns) {
+/// What a rank says at rank 0's socket. Both are processes of one host.
+struct Asker {
+  uint32_t rank;
+  uint32_t round;
+};
+
+/// Rank 0 of one round at its socket: gives each rank that asks in this round the id. A rank that is already
+/// in a later round is hung up on, and asks again.
+class RoundServer {
+ public:
+  RoundServer(const Sharer& self, IdBytes id, uint64_t deadline_ns)
+      : self_(self), id_(id), deadline_ns_(deadline_ns) {}
+
+  Status serve(const FileDescriptor& listener) {
+    auto loop = EventLoop::create();
+    TUTTI_TRY(loop.status());
+    bool is_late = false;
+    (*loop)->call_at(deadline_ns_, [&is_late] { is_late = true; });
+    TUTTI_TRY((*loop)->watch(listener.get(), EPOLLIN, [&](uint32_t) { admit(**loop, listener); }));
+    (*loop)->run_until([&] { return is_late || absent() == 0; });
+    if (absent() == 0) return Status::ok();
+    return {Code::kTimeout,
+            format("of %u other ranks of this host, %zu have not asked for the unique id before the "
+                   "deadline",
+                   self_.rank_count - 1, absent())};
+  }
+
+ private:
+  size_t absent() const { return self_.rank_count - 1 - served_.size(); }
+
+  void admit(EventLoop& loop, const FileDescriptor& listener) {
+    FileDescriptor socket = local_accept(listener);
+    if (!socket.is_open()) return pause_briefly();  // no free descriptor, or a stranger
+    const int fd = socket.get();
+    // Several may be connected: a process that was stopped before it asked keeps nobody waiting.
+    if (!loop.watch(fd, EPOLLIN, [this, &loop, fd](uint32_t) { answer(loop, fd); })) return;
+    asking_.emplace(fd, std::move(socket));
+  }
+
+  void answer(EventLoop& loop, int fd) {
+    const auto message = local_receive(fd, 0);
+    Asker asker{};
+    if (message && message->bytes.size() == sizeof(asker)) {
+      std::memcpy(&asker, message->bytes.data(), sizeof(asker));
+      const bool is_ours = asker.round == self_.round && asker.rank > 0 && asker.rank < self_.rank_count;
+      if (is_ours && local_send(fd, id_, {}, deadline_ns_)) served_.insert(asker.rank);
+    }
+    loop.forget(fd);
+    asking_.erase(fd);
+  }
+
+  const Sharer self_;
+  const IdBytes id_;
+  const uint64_t deadline_ns_;
+  std::map<int, FileDescriptor> asking_;
+  std::set<uint32_t> served_;
+};
+
+Status hand_over(const std::string& name, const Sharer& self, IdBytes id, uint64_t deadline_ns) {
   const auto listener = local_listen(name);
   if (listener.status().code() == Code::kInvalidUsage) {
     return {Code::kInvalidUsage, "another job of this host uses the Unix socket @" + name +
                                      " now: set TUTTI_ID_FILE to a file that only this job uses"};
   }
   TUTTI_TRY(listener.status());
-  for (uint32_t served = 0; served < reader_count;) {
-    if (!wait_ready(listener->get(), POLLIN, deadline_ns)) {
-      return {Code::kTimeout,
-              format("of %u other ranks of this host, %u have not asked for the unique id before the "
-                     "deadline",
-                     reader_count, reader_count - served)};
-    }
-    const FileDescriptor reader = local_accept(*listener);
-    if (!reader.is_open()) {
-      pause_briefly();  // no free descriptor, or a stranger
-    } else if (local_send(reader.get(), id, {}, deadline_ns)) {
-      ++served;
-    }
-  }
-  return Status::ok();
+  return RoundServer(self, id, deadline_ns).serve(*listener);
 }
 
-Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
+Status fetch(const std::string& name, const Sharer& self, IdBytes id, uint64_t deadline_ns) {
+  const Asker asker{.rank = self.rank, .round = self.round};
   for (;;) {
     const auto socket = local_connect(name, deadline_ns);
     const Code code = socket.status().code();
@@ -155,7 +203,7 @@ Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
               std::string(socket.status().text()) + ": set TUTTI_ID_FILE to a file that only this job uses"};
     }
     if (code != Code::kPeerLost && code != Code::kTimeout) TUTTI_TRY(socket.status());
-    if (socket) {
+    if (socket && local_send(socket->get(), std::as_bytes(std::span(&asker, 1)), {}, deadline_ns)) {
       const auto message = local_receive(socket->get(), deadline_ns);
       if (message && message->bytes.size() == id.size()) {
         std::copy(message->bytes.begin(), message->bytes.end(), id.begin());
@@ -221,13 +269,12 @@ void forget_file(const std::string& path) {
   unlink(path.c_str());
 }
 
-Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count, IdBytes id,
-                     uint64_t deadline_ns) {
-  return rank == 0 ? hand_over(name, rank_count - 1, id, deadline_ns) : fetch(name, id, deadline_ns);
+Status share_on_host(const std::string& name, const Sharer& sharer, IdBytes id, uint64_t deadline_ns) {
+  return sharer.rank == 0 ? hand_over(name, sharer, id, deadline_ns) : fetch(name, sharer, id, deadline_ns);
 }
 
-Status share_by_launcher(const LaunchContext& context, const Environment& environment, const Config& config,
-                         IdBytes id, uint64_t deadline_ns) {
+Status share_by_launcher(const LaunchContext& context, uint32_t round, const Environment& environment,
+                         const Config& config, IdBytes id, uint64_t deadline_ns) {
   if (context.rank_count == 1) return Status::ok();
   if (const char* path = environment("TUTTI_ID_FILE"); path != nullptr && *path != '\0') {
     return share_by_file(path, context.rank, id, deadline_ns);
@@ -251,7 +298,8 @@ Status share_by_launcher(const LaunchContext& context, const Environment& enviro
   if (context.is_one_host() && !context.job.empty()) {
     // A digest: these names are short, and every user of the host can list them.
     const Credentials name = credentials_from_text(context.job, context.launcher);
-    return share_on_host("tutti-job-" + hex(name.tag), context.rank, context.rank_count, id, deadline_ns);
+    const Sharer sharer{.rank = context.rank, .rank_count = context.rank_count, .round = round};
+    return share_on_host("tutti-job-" + hex(name.tag), sharer, id, deadline_ns);
   }
   if (context.rendezvous && !config.key.empty()) {
     return share_by_url("tutti://" + context.rendezvous->text(), context.rank, context.rank_count, config, id,

@@ -18,6 +18,14 @@ namespace tutti {
 /// Rank 0 passes the id, the others receive it.
 using IdBytes = std::span<std::byte, sizeof(UniqueId)>;
 
+/// A rank in one of its job's shares. Ranks that share several ids in a row must not mix them up: rank 0
+/// serves a round only to ranks of that round.
+struct Sharer {
+  uint32_t rank = 0;
+  uint32_t rank_count = 1;
+  uint32_t round = 0;  ///< this process's shares before this one; equal on all ranks
+};
+
 /// The caller's store, as frameworks have. Called only from the sharing thread.
 struct KeyValueStore {
   std::function<Status(const std::string& key, std::span<const std::byte> value)> set;
@@ -42,13 +50,12 @@ Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, 
 
 /// Uses a Unix socket, which leaves nothing behind. For ranks of one host and user that know a name unique to
 /// the job. Errors: kInvalidUsage (the name is taken), kTimeout, kSystemError.
-Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count, IdBytes id,
-                     uint64_t deadline_ns);
+Status share_on_host(const std::string& name, const Sharer& sharer, IdBytes id, uint64_t deadline_ns);
 
 /// Chooses the way: the file TUTTI_ID_FILE, if set; the launcher's process manager; a socket, on one host;
-/// else a bootstrap at the launcher's address, with the key of `config`. All ranks call it. Errors: of the
-/// way; kInvalidUsage if there is none, with what to set.
-Status share_by_launcher(const LaunchContext& context, const Environment& environment, const Config& config,
-                         IdBytes id, uint64_t deadline_ns);
+/// else a bootstrap at the launcher's address, with the key of `config`. All ranks call it, with the same
+/// `round`. Errors: of the way; kInvalidUsage if there is none, with what to set.
+Status share_by_launcher(const LaunchContext& context, uint32_t round, const Environment& environment,
+                         const Config& config, IdBytes id, uint64_t deadline_ns);
 
 }  // namespace tutti

@@ -84,6 +84,8 @@ class Process {
   /// A new id, served here, for ranks of any hosts or of this host only. Errors: as BootstrapServers::open.
   Result<UniqueId> make_id(bool network);
   BootstrapServers& bootstrap_servers() { return *servers_; }
+  /// Counts the ids that this process shares by its launcher, from 0.
+  uint32_t next_share() { return shares_.fetch_add(1, std::memory_order_relaxed); }
   /// report() tells of a communicator from its creation to its destruction. `id`: the one that the rank
   /// joined.
   void add_communicator(const Peers* peers, const UniqueId& id);
@@ -119,6 +121,7 @@ class Process {
   std::string tuned_text_;
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<BootstrapServers> servers_;
+  std::atomic<uint32_t> shares_{0};
   SymmetricHeap* heap_ = nullptr;
   Token token_{};
   Locality locality_;

@@ -22,6 +22,7 @@
 #include "bootstrap/pmi.h"
 #include "core/clock.h"
 #include "core/file_descriptor.h"
+#include "net/local_socket.h"
 #include "tests/bootstrap/loop_support.h"
 #include "tests/support/free_port.h"
 
@@ -149,7 +150,7 @@ TEST_F(ShareFileTest, TheFileOfTheEnvironmentComesBeforeTheLaunchersWays) {
         place.rank_count = 3;
         const std::string file = path();
         return share_by_launcher(
-            place,
+            place, 0,
             [&](const char* name) {
               return std::string_view(name) == "TUTTI_ID_FILE" ? file.c_str() : nullptr;
             },
@@ -194,18 +195,74 @@ TEST_F(ShareFileTest, AFileThatNeverComesIsATimeout) {
 
 TEST(ShareOnHostTest, ASocketCarriesTheId) {
   const std::string name = "tutti-share-test-" + std::to_string(getpid());
-  expect_shared(5, [&](uint32_t rank, IdBytes id) { return share_on_host(name, rank, 5, id, soon()); });
+  expect_shared(5, [&](uint32_t rank, IdBytes id) {
+    return share_on_host(name, {.rank = rank, .rank_count = 5}, id, soon());
+  });
   // Nothing is left: the name is free for the next.
-  expect_shared(2, [&](uint32_t rank, IdBytes id) { return share_on_host(name, rank, 2, id, soon()); });
+  expect_shared(2, [&](uint32_t rank, IdBytes id) {
+    return share_on_host(name, {.rank = rank, .rank_count = 2}, id, soon());
+  });
+}
+
+// Goal: ranks that share two ids in a row get the first and then the second, however late one of them is. A
+// fast rank once took the first id for the second, and the late rank the second id for both.
+// Method: rank 2 comes after rank 1 has asked for the second id in vain.
+TEST(ShareOnHostTest, TwoRoundsInARowAreNotMixedUp) {
+  const std::string name = "tutti-share-test-rounds-" + std::to_string(getpid());
+  const Id first = sample_id();
+  Id second = sample_id();
+  second[0] = std::byte{0};
+  const auto expect_id = [&](uint32_t rank, uint32_t round) {
+    Id id = {};
+    if (rank == 0) id = round == 0 ? first : second;
+    const Status status = share_on_host(name, {.rank = rank, .rank_count = 3, .round = round}, id, soon());
+    EXPECT_TRUE(status.is_ok()) << "rank " << rank << " round " << round << ": " << status.text();
+    EXPECT_EQ(id == first, round == 0) << "rank " << rank << " round " << round;
+    EXPECT_EQ(id == second, round == 1) << "rank " << rank << " round " << round;
+  };
+  const auto both_rounds = [&](uint32_t rank) {
+    for (const uint32_t round : {0u, 1u}) expect_id(rank, round);
+  };
+  std::thread rank_0(both_rounds, 0);
+  expect_id(1, 0);
+  Id early = {};
+  EXPECT_EQ(
+      share_on_host(name, {.rank = 1, .rank_count = 3, .round = 1}, early, deadline_after_ms(50)).code(),
+      Code::kTimeout);
+  std::thread rank_1(expect_id, 1, 1);
+  both_rounds(2);
+  rank_0.join();
+  rank_1.join();
+}
+
+// Goal: a process that connects and says nothing keeps nobody waiting, and a rank that asks twice is one
+// rank.
+TEST(ShareOnHostTest, RanksAreCountedByWhatTheySay) {
+  const std::string name = "tutti-share-test-silent-" + std::to_string(getpid());
+  FileDescriptor connection;
+  std::thread rank_0([&] {
+    Id id = sample_id();
+    EXPECT_TRUE(share_on_host(name, {.rank = 0, .rank_count = 3}, id, soon()).is_ok());
+  });
+  while (!connection.is_open()) {
+    auto connected = local_connect(name, soon());
+    if (connected) connection = std::move(*connected);
+  }
+  for (const uint32_t rank : {1u, 1u, 2u}) {
+    Id id = {};
+    EXPECT_TRUE(share_on_host(name, {.rank = rank, .rank_count = 3}, id, soon()).is_ok()) << "rank " << rank;
+    EXPECT_EQ(id, sample_id());
+  }
+  rank_0.join();
 }
 
 TEST(ShareOnHostTest, RanksThatDoNotComeAreCounted) {
   const std::string name = "tutti-share-test-absent-" + std::to_string(getpid());
   Id id{};
-  const Status server = share_on_host(name, 0, 3, id, 0);
+  const Status server = share_on_host(name, {.rank = 0, .rank_count = 3}, id, 0);
   EXPECT_EQ(server.code(), Code::kTimeout);
   EXPECT_NE(server.text().find("2 have not"), std::string_view::npos) << server.text();
-  EXPECT_EQ(share_on_host(name, 1, 3, id, 0).code(), Code::kTimeout);
+  EXPECT_EQ(share_on_host(name, {.rank = 1, .rank_count = 3}, id, 0).code(), Code::kTimeout);
 }
 
 // A process that took the name and accepted nothing kept ranks in connect() for ever.
@@ -222,7 +279,7 @@ TEST(ShareOnHostTest, ANameThatTakesNobodyIsLeftAtTheDeadline) {
   const FileDescriptor first(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   ASSERT_EQ(connect(first.get(), generic, length), 0);
   Id id{};
-  EXPECT_EQ(share_on_host(name, 1, 2, id, 0).code(), Code::kTimeout);
+  EXPECT_EQ(share_on_host(name, {.rank = 1, .rank_count = 2}, id, 0).code(), Code::kTimeout);
 }
 
 /// A process manager as MPICH's: answers each rank's lines; barriers wait for all.
@@ -306,7 +363,7 @@ TEST(PmiTest, AProcessManagerCarriesTheId) {
     const Environment environment = [&](const char* name) {
       return std::strcmp(name, "PMI_FD") == 0 ? fd.c_str() : nullptr;
     };
-    return share_by_launcher(place, environment, Config{}, id, soon());
+    return share_by_launcher(place, 0, environment, Config{}, id, soon());
   });
   EXPECT_EQ(manager.finalized(), 3u);
 }
@@ -337,7 +394,7 @@ TEST(ShareByLauncherTest, OneHostNeedsNothing) {
     place.local_count = 3;
     place.job = "share_test" + std::to_string(getpid());
     return share_by_launcher(
-        place, [](const char*) { return nullptr; }, Config{}, id, soon());
+        place, 0, [](const char*) { return nullptr; }, Config{}, id, soon());
   });
 }
 
@@ -353,7 +410,7 @@ TEST(ShareByLauncherTest, SeveralHostsMeetAtTheAddressWithAKey) {
     config.key = "a key of many characters";
     config.socket_ifname = "=lo";
     return share_by_launcher(
-        place, [](const char*) { return nullptr; }, config, id, soon());
+        place, 0, [](const char*) { return nullptr; }, config, id, soon());
   });
 }
 
@@ -368,7 +425,7 @@ TEST(ShareByLauncherTest, AShortKeyIsNotToldAsMissing) {
   const auto environment = [](const char* name) -> const char* {
     return std::string_view(name) == "TUTTI_KEY" ? "hunter2" : nullptr;
   };
-  const Status status = share_by_launcher(place, environment, Config{}, id, soon());
+  const Status status = share_by_launcher(place, 0, environment, Config{}, id, soon());
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.text().find("the key of TUTTI_KEY has 7 characters"), std::string_view::npos)
       << status.text();
@@ -407,7 +464,7 @@ TEST(ShareByLauncherTest, WithoutAWayTheUserIsToldWhatToSet) {
   place.rendezvous = HostPort{"node0", 4000};
   Id id{};
   const Status status = share_by_launcher(
-      place, [](const char*) { return nullptr; }, Config{}, id, soon());
+      place, 0, [](const char*) { return nullptr; }, Config{}, id, soon());
   EXPECT_EQ(status.code(), Code::kInvalidUsage);
   for (const char* part : {"Slurm", "rank 1 of 2", "TUTTI_ID_FILE", "TUTTI_KEY"}) {
     EXPECT_NE(status.text().find(part), std::string_view::npos) << status.text();
