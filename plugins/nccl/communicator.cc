@@ -66,6 +66,12 @@ void end_calls(const tutti_comm* below) {
   below->setup_stop->stop();
 }
 
+/// The same, and ends a shrink too.
+void end_all_calls(const tutti_comm* below) {
+  end_calls(below);
+  below->comm->shrink().stop();
+}
+
 /// A forked child must not wait for a thread of its parent.
 Status check_not_forked(ncclComm* comm) {
   const tutti_comm* below = made(comm);
@@ -100,16 +106,26 @@ void log_end(const char* what, const ncclComm* comm) {
 
 }  // namespace
 
-Job::Job(std::function<Status()> work) {
+Job::Job(std::function<Status()> work, std::function<void()> end) : end_(std::move(end)) {
   const Status started =
       start_thread(thread_, "a thread for a call that returns at once", [this, work = std::move(work)] {
         status_ = contained(work);
+        {
+          const std::scoped_lock lock(ending_);
+          end_ = nullptr;
+        }
         done_.store(true, std::memory_order_release);
       });
   has_run_ = started.is_ok();
   if (has_run_) return;
   status_ = started;
+  end_ = nullptr;
   done_.store(true, std::memory_order_release);
+}
+
+void Job::stop() {
+  const std::scoped_lock lock(ending_);
+  if (end_) end_();
 }
 
 void Job::wait() {
@@ -217,17 +233,23 @@ Status abort_comm(ncclComm* comm) {
   TUTTI_TRY(check_not_forked(comm));
   if (!close_handle(comm)) return dead_handle();
   log_end("abort", comm);
-  // First the waiting calls are woken, then they return, then the memory is freed. tutti_comm_abort stops the
-  // set-up of this communicator, which no call is inside.
-  if (const tutti_comm* below = made(comm)) {
-    end_calls(below);
-    below->comm->shrink().stop();
-  }
+  // First the waiting calls are woken, then they return, then the memory is freed. A job may be the making of
+  // this communicator, which waits inside its parent. tutti_comm_abort stops the set-up of this communicator,
+  // which no call is inside.
+  if (const tutti_comm* below = made(comm)) end_all_calls(below);
+  if (const auto running = job_of(comm)) running->stop();
   wait_for_users(comm);
   if (const auto job = job_of(comm)) job->wait();
   const Status status = status_of(tutti_comm_abort(comm->comm));
   recycle(comm);
   return status;
+}
+
+std::function<void()> end_of_set_ups(ncclComm* parent) {
+  const tutti_comm* below = made(parent);
+  if (below == nullptr) return {};
+  // Whoever frees the parent waits for its job first, and the job forgets this when its work has ended.
+  return [below] { end_all_calls(below); };
 }
 
 }  // namespace tutti::nccl

@@ -22,8 +22,9 @@ namespace tutti::nccl {
 /// Blocking work in its own thread, for calls that return ncclInProgress.
 class Job {
  public:
-  /// If no thread can start, the job ends at once with an error status.
-  explicit Job(std::function<Status()> work);
+  /// If no thread can start, the job ends at once with an error status. `end` makes running work fail soon,
+  /// and may use what the work uses.
+  explicit Job(std::function<Status()> work, std::function<void()> end = {});
   ~Job() { wait(); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -31,6 +32,8 @@ class Job {
   /// Whether the job's thread has started.
   bool has_run() const { return has_run_; }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
+  /// Makes the job fail soon, unless its work has ended or has no `end`. Any thread.
+  void stop();
   /// Blocks until the job is done. Any thread, any number of times.
   void wait();
   /// The result of the work, valid once the job is done.
@@ -40,6 +43,8 @@ class Job {
   Status status_;
   bool has_run_ = false;
   std::atomic<bool> done_{false};
+  std::mutex ending_;
+  std::function<void()> end_;  ///< guarded by ending_; empty once the work has ended
   std::mutex joining_;
   std::thread thread_;
 };
@@ -129,6 +134,8 @@ Status revoke_comm(ncclComm* comm);
 /// The handle is dead afterwards, even after an error.
 Status destroy_comm(ncclComm* comm);
 Status abort_comm(ncclComm* comm);
+/// What ends the set-ups that run on the parent: then the parent has been aborted.
+std::function<void()> end_of_set_ups(ncclComm* parent);
 
 /// Runs the body of one call on a live communicator. Keeps the text of a failure in the communicator too.
 template <class Body>

@@ -167,6 +167,7 @@ Status start_derived(const std::vector<Bootstrap>& jobs) {
     }
     return status;
   };
+  const auto end = end_of_set_ups(parent);
   std::vector<std::unique_lock<std::mutex>> locks;
   // The children are locked first: no other thread knows them yet.
   for (const Bootstrap& job : jobs) {
@@ -174,7 +175,7 @@ Status start_derived(const std::vector<Bootstrap>& jobs) {
   }
   const std::scoped_lock lock(parent->mutex);
   parent->ready = false;
-  parent->job = std::make_shared<Job>(work);
+  parent->job = std::make_shared<Job>(work, end);
   for (const Bootstrap& job : jobs) {
     if (job.comm != nullptr) job.comm->job = parent->job;
   }

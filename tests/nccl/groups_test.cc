@@ -215,46 +215,51 @@ TEST(NcclGroupsTest, OneThreadSplitsAndReducesInOneGroup) {
             "");
 }
 
-// Goal: abort ends a group's end that waits for such a split. Method: the other rank never splits.
+// Goal: abort of the parent or of the part ends a group's end that waits for such a split. Method: the other
+// rank never splits.
 TEST(NcclGroupsTest, AbortEndsAGroupThatWaitsForASplit) {
-  EXPECT_EQ(run_nccl(uncreated(processes(2)),
-                     [](NcclRank& rank) {
-                       const ncclUniqueId id = rank.next_id();
-                       ncclConfig_t config = non_blocking_config();
-                       rank.expect(ncclCommInitRankConfig(&rank.comm, rank.count(), id, rank.rank(), &config),
-                                   ncclInProgress, "init");
-                       rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
-                       if (!rank.base().meet()) return;
-                       if (rank.rank() == 1) {
-                         rank.base().wait_value(1, 1);
-                         return;
-                       }
-                       const ncclComm_t comm = std::exchange(rank.comm, nullptr);
-                       ncclComm_t part = nullptr;
-                       ncclResult_t result = ncclSuccess;
-                       std::thread splitter([&] {
-                         int32_t value = 1;
-                         rank.expect_ok(ncclGroupStart(), "start");
-                         rank.expect_ok(ncclCommSplit(comm, 0, 0, &part, nullptr), "split");
-                         rank.expect_ok(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
-                                        "all_reduce");
-                         rank.base().add(0);
-                         result = ncclGroupEnd();
-                       });
-                       rank.base().wait_value(0, 1);
-                       ncclResult_t state = ncclSuccess;
-                       while (state == ncclSuccess) {
-                         if (!rank.expect_ok(ncclCommGetAsyncError(comm, &state), "poll")) break;
-                         std::this_thread::yield();
-                       }
-                       rank.expect_ok(ncclCommAbort(comm), "abort");
-                       splitter.join();
-                       // The end may find the handle dead before it waits.
-                       rank.expect_true(result == ncclRemoteError || result == ncclInvalidArgument, "end");
-                       rank.expect_ok(ncclCommAbort(part), "abort of the part");
-                       rank.base().add(1);
-                     }),
-            "");
+  for (const bool parent_first : {true, false}) {
+    EXPECT_EQ(run_nccl(uncreated(processes(2)),
+                       [parent_first](NcclRank& rank) {
+                         const ncclUniqueId id = rank.next_id();
+                         ncclConfig_t config = non_blocking_config();
+                         rank.expect(
+                             ncclCommInitRankConfig(&rank.comm, rank.count(), id, rank.rank(), &config),
+                             ncclInProgress, "init");
+                         rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
+                         if (!rank.base().meet()) return;
+                         if (rank.rank() == 1) {
+                           rank.base().wait_value(1, 1);
+                           return;
+                         }
+                         const ncclComm_t comm = std::exchange(rank.comm, nullptr);
+                         ncclComm_t part = nullptr;
+                         ncclResult_t result = ncclSuccess;
+                         std::thread splitter([&] {
+                           int32_t value = 1;
+                           rank.expect_ok(ncclGroupStart(), "start");
+                           rank.expect_ok(ncclCommSplit(comm, 0, 0, &part, nullptr), "split");
+                           rank.expect_ok(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
+                                          "all_reduce");
+                           rank.base().add(0);
+                           result = ncclGroupEnd();
+                         });
+                         rank.base().wait_value(0, 1);
+                         ncclResult_t state = ncclSuccess;
+                         while (state == ncclSuccess) {
+                           if (!rank.expect_ok(ncclCommGetAsyncError(comm, &state), "poll")) break;
+                           std::this_thread::yield();
+                         }
+                         rank.expect_ok(ncclCommAbort(parent_first ? comm : part), "abort");
+                         splitter.join();
+                         // The end may find the handle dead before it waits.
+                         rank.expect_true(result == ncclRemoteError || result == ncclInvalidArgument, "end");
+                         rank.expect_ok(ncclCommAbort(parent_first ? part : comm), "abort of the other");
+                         rank.base().add(1);
+                       }),
+              "")
+        << parent_first;
+  }
 }
 
 // Goal: ncclCommInitAll makes all ranks of this process, whatever devices are named.

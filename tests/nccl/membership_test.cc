@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <thread>
+#include <utility>
 
 #include "tests/nccl/nccl_cluster.h"
 
@@ -213,6 +214,62 @@ TEST(NcclMembershipTest, AbortEndsANonBlockingGrow) {
                        rank.expect(rank.finish(grown), ncclRemoteError, "the grown communicator");
                        rank.expect_text({"aborted"}, "the grown communicator");
                        rank.expect_ok(ncclCommAbort(grown), "abort of the grown communicator");
+                     }),
+            "");
+}
+
+// Goal: abort of a communicator that is being made ends its making, and the parent reports the abort. Abort
+// once waited for the absent ranks, up to the deadline.
+// Method: a split and a shrink that rank 1 never calls.
+TEST(NcclMembershipTest, AbortOfAChildEndsItsMaking) {
+  for (const bool shrinks : {false, true}) {
+    ClusterOptions options = uncreated(processes(2));
+    options.environment = {{"TUTTI_SETUP_TIMEOUT_MS", "600000"}};
+    EXPECT_EQ(run_nccl(options,
+                       [shrinks](NcclRank& rank) {
+                         join(rank, false);
+                         if (!rank.base().meet()) return;
+                         if (rank.rank() == 1) {
+                           rank.base().wait_value(0, 1);
+                           return;
+                         }
+                         ncclComm_t child = nullptr;
+                         rank.expect(shrinks ? ncclCommShrink(rank.comm, nullptr, 0, &child, nullptr,
+                                                              NCCL_SHRINK_DEFAULT)
+                                             : ncclCommSplit(rank.comm, 0, 0, &child, nullptr),
+                                     ncclInProgress, "the call");
+                         rank.expect_ok(ncclCommAbort(child), "abort of the child");
+                         rank.expect(rank.finish(rank.comm), ncclRemoteError, "the parent");
+                         rank.expect_ok(ncclCommAbort(rank.comm), "abort");
+                         rank.comm = nullptr;
+                         rank.base().add(0);
+                       }),
+              "")
+        << shrinks;
+  }
+}
+
+// Goal: the same for a grow, beside a thread that aborts the parent.
+TEST(NcclMembershipTest, ParentAndChildAreAbortedSideBySide) {
+  EXPECT_EQ(run_nccl(one_rank_that_waits_long(),
+                     [](NcclRank& rank) {
+                       for (int i = 0; i < 10; ++i) {
+                         join(rank, false);
+                         const ncclUniqueId id = rank.next_id();
+                         const ncclComm_t parent = std::exchange(rank.comm, nullptr);
+                         ncclComm_t grown = nullptr;
+                         rank.expect(ncclCommGrow(parent, 2, &id, -1, &grown, nullptr), ncclInProgress,
+                                     "grow");
+                         std::thread other;
+                         if (i > 0) other = std::thread([&] { ncclCommAbort(parent); });
+                         rank.expect_ok(ncclCommAbort(grown), "abort of the grown communicator");
+                         if (i > 0) {
+                           other.join();
+                           continue;
+                         }
+                         rank.expect(rank.finish(parent), ncclRemoteError, "the parent");
+                         rank.expect_ok(ncclCommAbort(parent), "abort");
+                       }
                      }),
             "");
 }
