@@ -182,22 +182,33 @@ Status start_derived(const std::vector<Bootstrap>& jobs) {
   return Status::ok();
 }
 
-Status start_all(const std::vector<Bootstrap>& jobs) {
-  for (const Lane& lane : lanes_of(jobs)) {
-    if (lane[0]->parent != nullptr) {
-      std::vector<Bootstrap> derived;
-      for (const Bootstrap* job : lane) derived.push_back(*job);
-      TUTTI_TRY(start_derived(derived));
-      continue;
-    }
-    log_begin(*lane[0]);
-    const Status started = join(*lane[0], false);
-    if (started.code() == Code::kInProgress) continue;
-    if (lane[0]->result != nullptr) *lane[0]->result = nullptr;
-    discard_comm(lane[0]->comm);
-    return started;
+Status start_lane(const Lane& lane) {
+  if (lane[0]->parent != nullptr) {
+    std::vector<Bootstrap> derived;
+    for (const Bootstrap* job : lane) derived.push_back(*job);
+    return start_derived(derived);
   }
-  return {Code::kInProgress, ""};
+  log_begin(*lane[0]);
+  Status started = join(*lane[0], false);
+  return started.code() == Code::kInProgress ? Status::ok() : started;
+}
+
+/// Cancels a set-up that has not started. A handle that the caller already has is dead.
+void drop(const Bootstrap& job) {
+  if (job.comm == nullptr) return;
+  if (job.result != nullptr) *job.result = nullptr;
+  discard_comm(job.comm);
+}
+
+/// After a failure, no further set-up starts.
+Status start_all(const std::vector<Bootstrap>& jobs) {
+  Status status;
+  for (const Lane& lane : lanes_of(jobs)) {
+    if (status.is_ok()) status = start_lane(lane);
+    if (status.is_ok()) continue;
+    for (const Bootstrap* job : lane) drop(*job);
+  }
+  return status.is_ok() ? Status(Code::kInProgress, "") : status;
 }
 
 /// Waits for the started set-ups whose parent also has operations in the group. Both use the parent, which
@@ -212,14 +223,9 @@ Status finish_before_operations(const std::vector<Bootstrap>& started) {
   return Status::ok();
 }
 
-/// Cancels all set-ups of the group. Handles that the caller already has are dead.
 void drop_set_ups(const Group& all) {
   for (const std::vector<Bootstrap>* jobs : {&all.waiting, &all.starting}) {
-    for (const Bootstrap& job : *jobs) {
-      if (job.comm == nullptr) continue;
-      if (job.result != nullptr) *job.result = nullptr;
-      discard_comm(job.comm);
-    }
+    for (const Bootstrap& job : *jobs) drop(job);
   }
 }
 

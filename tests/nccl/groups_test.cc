@@ -362,6 +362,36 @@ TEST(NcclGroupsTest, ASpoiledGroupSetsUpNothing) {
             "");
 }
 
+// Goal: when the first non-blocking set-up of a group fails at once, the caller's other handles are dead too.
+// They once stayed half made.
+// Method: a rank joins by no id; after it in the group another rank joins, and a communicator is split.
+TEST(NcclGroupsTest, AFailedStartLeavesNoHalfMadeHandles) {
+  EXPECT_EQ(run_child([] {
+              std::string failures;
+              const ncclComm_t parent = join_all(1, failures, false)[0];
+              failures += expected(finish(parent), ncclSuccess, "set-up");
+              const ncclUniqueId wrong{};
+              ncclUniqueId id;
+              failures += expected(ncclGetUniqueId(&id), ncclSuccess, "id");
+              ncclConfig_t config = non_blocking_config();
+              ncclComm_t first = nullptr;
+              ncclComm_t second = nullptr;
+              ncclComm_t part = nullptr;
+              failures += expected(ncclGroupStart(), ncclSuccess, "start");
+              failures +=
+                  expected(ncclCommInitRankConfig(&first, 2, wrong, 0, &config), ncclSuccess, "first");
+              failures += expected(ncclCommInitRankConfig(&second, 2, id, 0, &config), ncclSuccess, "second");
+              failures += expected(ncclCommSplit(parent, 0, 0, &part, nullptr), ncclSuccess, "split");
+              failures += expected(ncclGroupEnd(), ncclInvalidArgument, "end");
+              for (const ncclComm_t comm : {first, second})
+                failures += expected(ncclCommAbort(comm), ncclInvalidArgument, "the handle is dead");
+              if (part != nullptr) failures += "a part was left\n";
+              failures += reduce_together({parent}, ncclInProgress);
+              return failures + destroy_together({parent});
+            }),
+            "");
+}
+
 // Goal: ncclGroupSimulateEnd closes the group and issues nothing; more work is predicted to take longer; what
 // has no price says so.
 TEST(NcclGroupsTest, SimulateEndPricesTheGroup) {
