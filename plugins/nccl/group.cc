@@ -256,6 +256,13 @@ class GroupBelow {
   bool open_ = true;
 };
 
+/// Ends communicators after the group's operations. The calls in the group have returned success, so this
+/// happens whatever became of the group.
+Status run_closings(const Group& all, Status status) {
+  for (const Closing& closing : all.closings) status = combine(status, closing.what(closing.comm));
+  return status;
+}
+
 Status not_in_group() {
   return {Code::kInvalidUsage, "no ncclGroupStart is open in this thread"};
 }
@@ -350,7 +357,7 @@ Status group_end() {
   const Group all = std::exchange(group(), Group{});
   if (!all.spoiled.is_ok()) {
     drop_set_ups(all);
-    return below.end(all.spoiled);
+    return run_closings(all, below.end(all.spoiled));
   }
   Status status = all.starting.empty() ? Status::ok() : start_all(all.starting);
   if (!all.waiting.empty()) status = combine(status, run_all(all.waiting));
@@ -358,8 +365,7 @@ Status group_end() {
   // After a failed set-up, the operations of the group are not issued.
   status = combine(status, below.end(has_failed(status) ? status : Status::ok()));
   if (all.non_blocking) status = combine(status, {Code::kInProgress, ""});
-  for (const Closing& closing : all.closings) status = combine(status, closing.what(closing.comm));
-  return status;
+  return run_closings(all, status);
 }
 
 Result<double> group_simulate_end() {
@@ -369,7 +375,7 @@ Result<double> group_simulate_end() {
   const Group all = std::exchange(group(), Group{});
   auto predicted = tutti::predict_group_us();
   drop_set_ups(all);
-  static_cast<void>(below.end({Code::kInvalidUsage, "the group was only simulated"}));
+  static_cast<void>(run_closings(all, below.end({Code::kInvalidUsage, "the group was only simulated"})));
   TUTTI_TRY(all.spoiled);
   if (!all.waiting.empty() || !all.starting.empty() || !all.closings.empty()) {
     return Status(Code::kInvalidUsage,

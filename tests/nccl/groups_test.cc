@@ -323,6 +323,37 @@ TEST(NcclGroupsTest, AWrongCallSpoilsItsGroup) {
       "");
 }
 
+// Goal: a communicator that a group ends is ended also if the group is spoiled, or is only simulated. Such
+// calls had no effect, after they had returned success.
+TEST(NcclGroupsTest, EndsOfCommunicatorsAreNotDropped) {
+  EXPECT_EQ(run_child([] {
+              std::string failures;
+              for (const bool simulated : {false, true}) {
+                const ncclComm_t destroyed = join_all(1, failures)[0];
+                const ncclComm_t finalized = join_all(1, failures)[0];
+                ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+                float value = 1;
+                const auto reduce = [&value](ncclComm_t comm) {
+                  return ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
+                };
+                failures += expected(ncclGroupStart(), ncclSuccess, "start");
+                failures += expected(ncclCommDestroy(destroyed), ncclSuccess, "destroy");
+                failures += expected(ncclCommFinalize(finalized), ncclSuccess, "finalize");
+                if (simulated) {
+                  failures += expected(ncclGroupSimulateEnd(&info), ncclInvalidUsage, "simulate");
+                } else {
+                  failures += expected(reduce(nullptr), ncclInvalidArgument, "wrong");
+                  failures += expected(ncclGroupEnd(), ncclInvalidArgument, "end");
+                }
+                failures += expected(reduce(destroyed), ncclInvalidArgument, "destroyed");
+                failures += expected(reduce(finalized), ncclInvalidUsage, "finalized");
+                failures += expected(ncclCommDestroy(finalized), ncclSuccess, "destroy");
+              }
+              return failures;
+            }),
+            "");
+}
+
 // Goal: a rank that joins inside a group has its handle at once, as in NCCL, and the variable that the call
 // was given is not written when the group ends.
 TEST(NcclGroupsTest, AHandleIsGivenOutWhenTheGroupIsOpen) {
