@@ -243,7 +243,8 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  *
  * `where` is one of
  *
- * - "launcher": what the processes' launcher offers: the file of TUTTI_ID_FILE, as below; PMI; PMIx; a
+ * - "launcher": what the processes' launcher offers: the file of TUTTI_ID_FILE, as below, and for further
+ *   calls files with -2, -3 and so on at the end of their names; PMI (one call for each process); PMIx; a
  *   socket, if there is one host; or the launcher's address (then set TUTTI_KEY). Without a launcher the
  *   process is a job of one rank. The n-th call of a rank belongs to the n-th call of every other rank.
  * - "tutti://HOST:PORT": rank 0 listens on HOST. TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
@@ -274,7 +275,7 @@ TUTTI_API tutti_result_t tutti_share_unique_id_by_store(tutti_unique_id_t* id, c
                                                         const char* key, int rank,
                                                         uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
-/* Removes the file of "file:PATH", or the file that "launcher" used. Call after all ranks have a
+/* Removes the file of "file:PATH", or the files that "launcher" used. Call after all ranks have a
  * communicator. Does nothing on ranks other than 0, and where there is no file. */
 TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) TUTTI_NOEXCEPT;
 

@@ -1,4 +1,5 @@
 // Exported functions for the bootstrap: how a unique id reaches the ranks, and which rank this process is.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -66,6 +67,17 @@ Status share_by_its_launcher(Process& process, int rank, int rank_count, IdBytes
   }
   return share_by_launcher(**place, process.next_share(), process_environment(), process.config(), id,
                            deadline_ns);
+}
+
+/// Removes the file of each share of this process.
+Status forget_files_of_launcher() {
+  const char* file = process_environment()("TUTTI_ID_FILE");
+  if (file == nullptr || *file == '\0') return Status::ok();
+  const auto process = bootstrap_process();
+  TUTTI_TRY(process.status());
+  const uint32_t rounds = std::max(1u, (*process)->share_count());
+  for (uint32_t round = 0; round < rounds; ++round) forget_file(id_file_of_round(file, round));
+  return Status::ok();
 }
 
 Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count, uint64_t timeout_ms) {
@@ -147,16 +159,13 @@ TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) noexcept
   return guarded([&]() -> Status {
     if (where == nullptr) return null_argument("where");
     const std::string_view way = where;
-    std::string path;
-    if (way == kLauncher) {
-      if (const char* file = process_environment()("TUTTI_ID_FILE"); file != nullptr) path = file;
-    } else if (way.starts_with(kFile)) {
-      path = way.substr(kFile.size());
-    } else {
+    if (way != kLauncher && !way.starts_with(kFile)) {
       return {Code::kInvalidArgument,
               format("argument where is \"%s\": it must be launcher or file:PATH", where)};
     }
-    if (rank == 0 && !path.empty()) forget_file(path);
+    if (rank != 0) return Status::ok();
+    if (way == kLauncher) return forget_files_of_launcher();
+    forget_file(std::string(way.substr(kFile.size())));
     return Status::ok();
   });
 }

@@ -269,6 +269,10 @@ void forget_file(const std::string& path) {
   unlink(path.c_str());
 }
 
+std::string id_file_of_round(const std::string& path, uint32_t round) {
+  return round == 0 ? path : path + "-" + std::to_string(uint64_t{round} + 1);
+}
+
 Status share_on_host(const std::string& name, const Sharer& sharer, IdBytes id, uint64_t deadline_ns) {
   return sharer.rank == 0 ? hand_over(name, sharer, id, deadline_ns) : fetch(name, sharer, id, deadline_ns);
 }
@@ -277,7 +281,7 @@ Status share_by_launcher(const LaunchContext& context, uint32_t round, const Env
                          const Config& config, IdBytes id, uint64_t deadline_ns) {
   if (context.rank_count == 1) return Status::ok();
   if (const char* path = environment("TUTTI_ID_FILE"); path != nullptr && *path != '\0') {
-    return share_by_file(path, context.rank, id, deadline_ns);
+    return share_by_file(id_file_of_round(path, round), context.rank, id, deadline_ns);
   }
   const std::string value = context.rank == 0 ? hex(id) : "";
   if (context.channel == LaunchChannel::kPmix) {

@@ -42,6 +42,8 @@ Status share_by_store(const KeyValueStore& store, const std::string& key, uint32
 /// in it), kTimeout, kSystemError.
 Status share_by_file(const std::string& path, uint32_t rank, IdBytes id, uint64_t deadline_ns);
 void forget_file(const std::string& path);
+/// The file of a round where TUTTI_ID_FILE is `path`: `path`, then "`path`-2" and so on.
+std::string id_file_of_round(const std::string& path, uint32_t round);
 
 /// Uses a bootstrap at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
 /// bootstrap_address_of_url and BootstrapClient.
@@ -52,9 +54,9 @@ Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, 
 /// the job. Errors: kInvalidUsage (the name is taken), kTimeout, kSystemError.
 Status share_on_host(const std::string& name, const Sharer& sharer, IdBytes id, uint64_t deadline_ns);
 
-/// Chooses the way: the file TUTTI_ID_FILE, if set; the launcher's process manager; a socket, on one host;
-/// else a bootstrap at the launcher's address, with the key of `config`. All ranks call it, with the same
-/// `round`. Errors: of the way; kInvalidUsage if there is none, with what to set.
+/// Chooses the way: the file of the round, if TUTTI_ID_FILE is set; the launcher's process manager; a socket,
+/// on one host; else a bootstrap at the launcher's address, with the key of `config`. All ranks call it, with
+/// the same `round`. Errors: of the way; kInvalidUsage if there is none, with what to set.
 Status share_by_launcher(const LaunchContext& context, uint32_t round, const Environment& environment,
                          const Config& config, IdBytes id, uint64_t deadline_ns);
 

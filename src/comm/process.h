@@ -86,6 +86,7 @@ class Process {
   BootstrapServers& bootstrap_servers() { return *servers_; }
   /// Counts the ids that this process shares by its launcher, from 0.
   uint32_t next_share() { return shares_.fetch_add(1, std::memory_order_relaxed); }
+  uint32_t share_count() const { return shares_.load(std::memory_order_relaxed); }
   /// report() tells of a communicator from its creation to its destruction. `id`: the one that the rank
   /// joined.
   void add_communicator(const Peers* peers, const UniqueId& id);

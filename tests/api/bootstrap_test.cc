@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -121,6 +122,37 @@ TEST(ShareTest, ByAnAddress) {
                           expect_meeting(rank, id);
                         }),
             "");
+}
+
+// Goal: ranks share two ids in a row by their launcher, and each rank gets the first and then the second: by
+// the host's socket, or by the files of TUTTI_ID_FILE, which are gone afterwards.
+TEST(ShareTest, TwoIdsInARowByALauncher) {
+  const std::string path = testing::TempDir() + "tutti-share-rounds-" + std::to_string(getpid());
+  for (const bool by_file : {false, true}) {
+    EXPECT_EQ(run_cluster(without_comm(processes(3)),
+                          [&](Rank& rank) {
+                            const std::string own = std::to_string(rank.rank());
+                            setenv("RANK", own.c_str(), 1);
+                            setenv("LOCAL_RANK", own.c_str(), 1);
+                            setenv("WORLD_SIZE", "3", 1);
+                            setenv("LOCAL_WORLD_SIZE", "3", 1);
+                            setenv("TORCHELASTIC_RUN_ID", path.c_str(), 1);
+                            if (by_file) setenv("TUTTI_ID_FILE", path.c_str(), 1);
+                            std::array<tutti_unique_id_t, 2> ids{};
+                            for (tutti_unique_id_t& id : ids) {
+                              if (rank.rank() == 0) rank.expect_ok(tutti_get_unique_id(&id), "id");
+                              rank.expect_ok(tutti_share_unique_id(&id, "launcher", rank.rank(), 3, 0),
+                                             "share");
+                            }
+                            if (rank.rank() == 0) std::memcpy(rank.shared_bytes(), &ids, sizeof(ids));
+                            if (!rank.meet()) return;
+                            rank.expect_true(std::memcmp(rank.shared_bytes(), &ids, sizeof(ids)) == 0, "ids");
+                            rank.expect_ok(tutti_forget_file("launcher", rank.rank()), "forget");
+                          }),
+              "")
+        << by_file;
+  }
+  for (const char* end : {"", "-2"}) EXPECT_NE(access((path + end).c_str(), F_OK), 0) << end;
 }
 
 // Goal: a rank whose settings are refused gets the id all the same, and by it tells the others why it takes
