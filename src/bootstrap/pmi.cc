@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,12 +68,21 @@ class PmiLines {
   Status write_all(std::string_view text) {
     while (!text.empty()) {
       TUTTI_TRY(wait(POLLOUT));
-      const ssize_t done = write(fd_, text.data(), text.size());
+      const ssize_t done = write_some(text);
+      if (done < 0 && errno == EPIPE) return gone();
       if (done < 0 && errno != EINTR && errno != EAGAIN) return system_error("writing to PMI_FD", errno);
       if (done > 0) text.remove_prefix(static_cast<size_t>(done));
     }
     return Status::ok();
   }
+
+  /// Raises no SIGPIPE where it can be avoided.
+  ssize_t write_some(std::string_view text) const {
+    const ssize_t done = send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+    return done < 0 && errno == ENOTSOCK ? write(fd_, text.data(), text.size()) : done;
+  }
+
+  static Status gone() { return {Code::kPeerLost, "the process manager at PMI_FD has gone"}; }
 
   Result<std::string> read_line() {
     std::string line;
@@ -80,7 +90,7 @@ class PmiLines {
       TUTTI_TRY(wait(POLLIN));
       char letter = 0;
       const ssize_t got = read(fd_, &letter, 1);
-      if (got == 0) return Status(Code::kPeerLost, "the process manager at PMI_FD has gone");
+      if (got == 0) return gone();
       if (got < 0 && errno != EINTR && errno != EAGAIN) return system_error("reading from PMI_FD", errno);
       if (got < 0) continue;
       if (letter == '\n') return line;

@@ -289,7 +289,9 @@ Status share_by_launcher(const LaunchContext& context, uint32_t round, const Env
     // All ranks of a job find the same library, or none.
     if (text.status().code() != Code::kUnsupported) return take_text(text, context.rank, id);
   }
-  if (const char* text = environment("PMI_FD"); context.channel == LaunchChannel::kPmi1 && text != nullptr) {
+  const bool is_used_up = context.channel == LaunchChannel::kPmi1 && round > 0;
+  if (const char* text = environment("PMI_FD");
+      context.channel == LaunchChannel::kPmi1 && !is_used_up && text != nullptr) {
     const std::string_view digits = text;
     int fd = -1;
     const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), fd);
@@ -312,10 +314,11 @@ Status share_by_launcher(const LaunchContext& context, uint32_t round, const Env
   // If the key is missing because the settings were refused, that refusal is the error.
   if (config.key.empty()) TUTTI_TRY(read_config(environment).status());
   return {Code::kInvalidUsage,
-          format("%s started this process as rank %u of %u, but gives the ranks no way to find each other: "
+          format("%s started this process as rank %u of %u, but gives the ranks no way to find each other%s: "
                  "set %s, or "
                  "TUTTI_ID_FILE to a file that all ranks can reach",
                  context.launcher.c_str(), context.rank, context.rank_count,
+                 is_used_up ? " again (make further communicators with tutti_comm_split)" : "",
                  context.rendezvous
                      ? "TUTTI_KEY to a secret that all ranks have"
                      : "MASTER_ADDR to rank 0's host and TUTTI_KEY to a secret that all ranks have")};

@@ -282,7 +282,7 @@ TEST(ShareOnHostTest, ANameThatTakesNobodyIsLeftAtTheDeadline) {
   EXPECT_EQ(share_on_host(name, {.rank = 1, .rank_count = 2}, id, 0).code(), Code::kTimeout);
 }
 
-/// A process manager as MPICH's: answers each rank's lines; barriers wait for all.
+/// A process manager as MPICH's: answers each rank's lines; barriers wait for all; hangs up after the end.
 class FakeManager {
  public:
   explicit FakeManager(uint32_t rank_count) {
@@ -313,7 +313,11 @@ class FakeManager {
       const std::string answer = reply(line) + "\n";
       const bool end = line == "cmd=finalize";
       line.clear();
-      if (write(fd, answer.data(), answer.size()) < 0 || end) return;
+      if (write(fd, answer.data(), answer.size()) < 0) return;
+      if (end) {
+        shutdown(fd, SHUT_RDWR);
+        return;
+      }
     }
   }
   std::string reply(const std::string& line) {
@@ -351,21 +355,32 @@ class FakeManager {
   uint32_t finalized_ = 0;
 };
 
-TEST(PmiTest, AProcessManagerCarriesTheId) {
+/// A rank of MPICH's shares an id.
+Status share_by_mpich(const FakeManager& manager, uint32_t rank, uint32_t round, IdBytes id) {
+  LaunchContext place;
+  place.launcher = "MPICH";
+  place.rank = rank;
+  place.rank_count = 3;
+  place.channel = LaunchChannel::kPmi1;
+  const std::string fd = std::to_string(manager.fd(rank));
+  const Environment environment = [&](const char* name) {
+    return std::strcmp(name, "PMI_FD") == 0 ? fd.c_str() : nullptr;
+  };
+  return share_by_launcher(place, round, environment, Config{}, id, soon());
+}
+
+// Goal: the process manager carries one id. A rank that shares a second id is told so; the write to the
+// closed connection once killed it.
+TEST(PmiTest, AProcessManagerCarriesOneId) {
   FakeManager manager(3);
-  expect_shared(3, [&](uint32_t rank, IdBytes id) {
-    LaunchContext place;
-    place.launcher = "MPICH";
-    place.rank = rank;
-    place.rank_count = 3;
-    place.channel = LaunchChannel::kPmi1;
-    const std::string fd = std::to_string(manager.fd(rank));
-    const Environment environment = [&](const char* name) {
-      return std::strcmp(name, "PMI_FD") == 0 ? fd.c_str() : nullptr;
-    };
-    return share_by_launcher(place, 0, environment, Config{}, id, soon());
-  });
+  expect_shared(3, [&](uint32_t rank, IdBytes id) { return share_by_mpich(manager, rank, 0, id); });
   EXPECT_EQ(manager.finalized(), 3u);
+  Id id = sample_id();
+  const Status again = share_by_mpich(manager, 0, 1, id);
+  EXPECT_EQ(again.code(), Code::kInvalidUsage);
+  for (const char* part : {"no way to find each other again", "tutti_comm_split", "TUTTI_ID_FILE"}) {
+    EXPECT_NE(again.text().find(part), std::string_view::npos) << again.text();
+  }
 }
 
 TEST(PmiTest, AManagerThatGoesOrErrsIsNamed) {
@@ -379,6 +394,11 @@ TEST(PmiTest, AManagerThatGoesOrErrsIsNamed) {
     return share_by_pmi1(rank.get(), 1, "", deadline_ns).status();
   };
   EXPECT_EQ(talk("", true, soon()).code(), Code::kPeerLost);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor rank(ends[0]);
+  FileDescriptor(ends[1]).reset();
+  EXPECT_EQ(share_by_pmi1(rank.get(), 1, "", soon()).status().code(), Code::kPeerLost) << "closed";
   EXPECT_EQ(talk("cmd=response_to_init pmi_version=2 rc=-1\n", true, soon()).code(), Code::kMismatch);
   EXPECT_EQ(talk("hello\n", true, soon()).code(), Code::kMismatch);
   EXPECT_EQ(talk(std::string(5000, 'x').c_str(), true, soon()).code(), Code::kMismatch);
