@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -114,23 +115,37 @@ struct PmixValue {
   uint16_t type;
   union {
     char* string;
+    int integer;
     std::array<uint64_t, 3> room;  // the largest member of the standard's union
   } data;
 };
+struct PmixInfo {
+  std::array<char, 512> key;
+  uint32_t directives;
+  PmixValue value;
+};
 constexpr uint16_t kPmixString = 3;
+constexpr uint16_t kPmixInt = 6;
 constexpr uint8_t kPmixGlobal = 3;
+constexpr int kPmixTimeout = -24;
 
 struct Pmix {
   int (*init)(PmixProcess*, void*, size_t) = nullptr;
   int (*finalize)(const void*, size_t) = nullptr;
   int (*put)(uint8_t, const char*, PmixValue*) = nullptr;
   int (*commit)() = nullptr;
-  int (*fence)(const PmixProcess*, size_t, const void*, size_t) = nullptr;
-  int (*get)(const PmixProcess*, const char*, const void*, size_t, PmixValue**) = nullptr;
+  int (*fence)(const PmixProcess*, size_t, const PmixInfo*, size_t) = nullptr;
+  int (*get)(const PmixProcess*, const char*, const PmixInfo*, size_t, PmixValue**) = nullptr;
   const char* (*error_string)(int) = nullptr;
 
   Status check(int code, const char* what) const {
     if (code == 0) return Status::ok();
+    if (code == kPmixTimeout) {
+      return {Code::kTimeout,
+              format("PMIx: %s: the deadline has passed: a rank has not called, or its host's "
+                     "server does not answer",
+                     what)};
+    }
     return {Code::kSystemError, format("PMIx: %s: %s (%d)", what, error_string(code), code)};
   }
 };
@@ -156,22 +171,37 @@ Result<Pmix> load_pmix() {
                                            why != nullptr ? why : "it lacks a function"));
 }
 
-Result<std::string> exchange(const Pmix& pmix, const PmixProcess& self, uint32_t rank,
-                             const std::string& value) {
+/// PMIx counts whole seconds, and takes 0 for no deadline.
+PmixInfo time_left(uint64_t deadline_ns) {
+  constexpr uint64_t kSecondNs = 1'000'000'000;
+  const uint64_t now = now_ns();
+  const uint64_t left_s = deadline_ns > now ? (deadline_ns - now + kSecondNs - 1) / kSecondNs : 1;
+  PmixInfo info{};
+  constexpr std::string_view kName = "pmix.timeout";
+  kName.copy(info.key.data(), kName.size());
+  info.value.type = kPmixInt;
+  info.value.data.integer = static_cast<int>(std::min<uint64_t>(left_s, INT_MAX));
+  return info;
+}
+
+Result<std::string> exchange(const Pmix& pmix, const PmixProcess& self, uint32_t rank, const std::string& key,
+                             const std::string& value, uint64_t deadline_ns) {
   if (rank == 0) {
     std::string copy = value;
     PmixValue entry{};
     entry.type = kPmixString;
     entry.data.string = copy.data();
-    TUTTI_TRY(pmix.check(pmix.put(kPmixGlobal, kValueKey, &entry), "publishing the rendezvous"));
+    TUTTI_TRY(pmix.check(pmix.put(kPmixGlobal, key.c_str(), &entry), "publishing the rendezvous"));
     TUTTI_TRY(pmix.check(pmix.commit(), "publishing the rendezvous"));
   }
-  TUTTI_TRY(pmix.check(pmix.fence(nullptr, 0, nullptr, 0), "waiting for the other ranks"));
+  const PmixInfo for_fence = time_left(deadline_ns);
+  TUTTI_TRY(pmix.check(pmix.fence(nullptr, 0, &for_fence, 1), "waiting for the other ranks"));
   if (rank == 0) return value;
   PmixProcess root = self;
   root.rank = 0;
   PmixValue* entry = nullptr;
-  TUTTI_TRY(pmix.check(pmix.get(&root, kValueKey, nullptr, 0, &entry), "reading the rendezvous"));
+  const PmixInfo for_get = time_left(deadline_ns);
+  TUTTI_TRY(pmix.check(pmix.get(&root, key.c_str(), &for_get, 1, &entry), "reading the rendezvous"));
   Result<std::string> got = Status(Code::kMismatch, "PMIx: the rendezvous is no text");
   if (entry->type == kPmixString) {
     got = std::string(entry->data.string);
@@ -202,12 +232,15 @@ Result<std::string> share_by_pmi1(int fd, uint32_t rank, const std::string& valu
   return got;
 }
 
-Result<std::string> share_by_pmix(uint32_t rank, const std::string& value) {
+Result<std::string> share_by_pmix(uint32_t rank, uint32_t round, const std::string& value,
+                                  uint64_t deadline_ns) {
   auto pmix = load_pmix();
   TUTTI_TRY(pmix.status());
   PmixProcess self{};
   TUTTI_TRY(pmix->check(pmix->init(&self, nullptr, 0), "reaching the launcher's server"));
-  auto result = exchange(*pmix, self, rank, value);
+  // A rank may be slow to read while rank 0 is already in the next round.
+  const std::string key = kValueKey + (round == 0 ? "" : "-" + std::to_string(round));
+  auto result = exchange(*pmix, self, rank, key, value, deadline_ns);
   (void)pmix->finalize(nullptr, 0);
   return result;
 }

@@ -15,8 +15,10 @@ namespace tutti {
 /// rank 0 has gone), kTimeout, kMismatch (another protocol).
 Result<std::string> share_by_pmi1(int fd, uint32_t rank, const std::string& value, uint64_t deadline_ns);
 
-/// The same through libpmix. Errors: kUnsupported (no library), kSystemError. PMIx has to notice missing
-/// ranks.
-Result<std::string> share_by_pmix(uint32_t rank, const std::string& value);
+/// The same through libpmix, any number of rounds. Its waits end at the deadline, rounded up to a second, if
+/// the launcher's server heeds PMIX_TIMEOUT, as OpenPMIx's does. Errors: kUnsupported (no library), kTimeout,
+/// kSystemError.
+Result<std::string> share_by_pmix(uint32_t rank, uint32_t round, const std::string& value,
+                                  uint64_t deadline_ns);
 
 }  // namespace tutti

@@ -285,7 +285,7 @@ Status share_by_launcher(const LaunchContext& context, uint32_t round, const Env
   }
   const std::string value = context.rank == 0 ? hex(id) : "";
   if (context.channel == LaunchChannel::kPmix) {
-    const auto text = share_by_pmix(context.rank, value);
+    const auto text = share_by_pmix(context.rank, round, value, deadline_ns);
     // All ranks of a job find the same library, or none.
     if (text.status().code() != Code::kUnsupported) return take_text(text, context.rank, id);
   }

@@ -103,6 +103,18 @@ def mpi_launcher(*words):
     return check
 
 
+def check_absent_rank():
+    """Under Open MPI, ranks end at the deadline if another process of the job never shares the id"""
+    if shutil.which("mpirun.openmpi") is None:
+        raise tap.Skip("mpirun.openmpi is not installed")
+    done = subprocess.run(["mpirun.openmpi", "--oversubscribe", "-n", "2", *ONE_ROW, ":", "-n", "1", "sleep", "300"],
+                          capture_output=True, text=True, check=False, timeout=120,
+                          env={**ENVIRONMENT, "TUTTI_SETUP_TIMEOUT_MS": "1000", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+    assert done.returncode != 0, done.stdout
+    assert "waiting for the other ranks: the deadline has passed" in done.stderr, done.stdout + done.stderr
+
+
 def check_slurm_one_node():
     """The tools run unchanged under srun on one node, with each of its process managers"""
     if slurm.missing():
