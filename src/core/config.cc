@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <bit>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string_view>
+#include <type_traits>
 
+#include "core/log.h"
 #include "core/variables.h"
 
 namespace tutti {
@@ -25,10 +28,35 @@ bool is_set(const Environment& environment, const char* name) {
   return text != nullptr && *text != '\0';
 }
 
+/// A variable of NCCL stops no job: the number is read as NCCL reads it, and what NCCL would not take is told
+/// in the log.
+template <class T>
+void read_nccl_number(const char* name, const char* text, Range range, T& value) {
+  char* stop = nullptr;
+  errno = 0;
+  const long long number = std::strtoll(text, &stop, 0);
+  const bool is_number = errno == 0 && stop != text;
+  if (is_number && std::is_same_v<T, bool>) {
+    value = static_cast<T>(number != 0);
+  } else if (is_number && number >= 0 && static_cast<uint64_t>(number) >= range.min &&
+             static_cast<uint64_t>(number) <= range.max) {
+    value = static_cast<T>(number);
+  } else {
+    log_line(format(
+        "environment variable %s is \"%s\", which is no number from %llu to %llu: the default is "
+        "used",
+        name, text, static_cast<unsigned long long>(range.min), static_cast<unsigned long long>(range.max)));
+  }
+}
+
 template <class T>
 Status read_number(const Environment& environment, const char* name, Range range, T& value) {
   if (!is_set(environment, name)) return Status::ok();
   const char* text = environment(name);
+  if (std::string_view(name).starts_with("NCCL_")) {
+    read_nccl_number(name, text, range, value);
+    return Status::ok();
+  }
   uint64_t number = 0;
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, number);

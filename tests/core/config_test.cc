@@ -190,8 +190,32 @@ TEST(ConfigTest, InfinibandIsSetByOurNamesAndByNccls) {
   EXPECT_EQ(ours->infiniband.devices, "mlx5_1");
   EXPECT_EQ(ours->infiniband.gid_index, -1);
   EXPECT_EQ(ours->infiniband.pinned_bytes, 4096u);
-  EXPECT_FALSE(read_config(environment_of({{"NCCL_IB_GID_INDEX", "256"}})).is_ok());
   EXPECT_FALSE(read_config(environment_of({{"TUTTI_IB_TC", "256"}})).is_ok());
+}
+
+// Goal: a value that NCCL takes is taken, and a value that NCCL ignores is ignored, with a line in the log.
+// Either once stopped the job.
+TEST(ConfigTest, NcclsVariablesAreReadAsNcclReadsThem) {
+  const auto read = [](const std::string& name, const std::string& value) {
+    const auto config = read_config(environment_of({{name, value}}));
+    EXPECT_TRUE(config.is_ok()) << name << "=" << value << ": " << config.status().text();
+    return config ? config->infiniband : InfinibandConfig{};
+  };
+  EXPECT_EQ(read("NCCL_IB_TC", "0x6a").traffic_class, 106u);
+  EXPECT_EQ(read("NCCL_IB_TC", "010").traffic_class, 8u) << "octal";
+  EXPECT_EQ(read("NCCL_IB_TIMEOUT", " 22 ").timeout, 22u);
+  EXPECT_EQ(read("NCCL_IB_GID_INDEX", "0x3").gid_index, 3);
+  EXPECT_TRUE(read("NCCL_IB_DISABLE", "2").is_disabled);
+  EXPECT_FALSE(read("NCCL_IB_DISABLE", "true").is_disabled);
+  const InfinibandConfig defaults;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(read("NCCL_IB_GID_INDEX", "256").gid_index, defaults.gid_index);
+  const std::string logged = testing::internal::GetCapturedStderr();
+  EXPECT_NE(logged.find("NCCL_IB_GID_INDEX is \"256\""), std::string::npos) << logged;
+  for (const char* wrong : {"256", "-1", "a lot", "99999999999999999999"}) {
+    EXPECT_EQ(read("NCCL_IB_TC", wrong).traffic_class, defaults.traffic_class) << wrong;
+    EXPECT_EQ(read("NCCL_IB_TIMEOUT", wrong).timeout, defaults.timeout) << wrong;
+  }
 }
 
 // Goal: what turns GPUDirect off in a job script for NCCL does so here.
