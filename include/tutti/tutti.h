@@ -246,7 +246,7 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  * - "launcher": what the processes' launcher offers: the file of TUTTI_ID_FILE, as below, and for further
  *   calls files with -2, -3 and so on at the end of their names; PMI (one call for each process); PMIx; a
  *   socket, if there is one host; or the launcher's address (then set TUTTI_KEY). Without a launcher the
- *   process is a job of one rank. The n-th call of a rank belongs to the n-th call of every other rank.
+ *   process is a job of one rank. A rank's n-th call that succeeds belongs to every other rank's n-th.
  * - "tutti://HOST:PORT": rank 0 listens on HOST. TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
  * - "file:PATH": a file that all ranks reach, and that does not exist yet. Rank 0 removes the file with
  *   tutti_forget_file.

@@ -1,5 +1,4 @@
 // Exported functions for the bootstrap: how a unique id reaches the ranks, and which rank this process is.
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -65,8 +64,10 @@ Status share_by_its_launcher(Process& process, int rank, int rank_count, IdBytes
             format("argument rank is %d of %d; %s has started this process as rank %u of %u", rank,
                    rank_count, (*place)->launcher.c_str(), (*place)->rank, (*place)->rank_count)};
   }
-  return share_by_launcher(**place, process.next_share(), process_environment(), process.config(), id,
-                           deadline_ns);
+  TUTTI_TRY(
+      share_by_launcher(**place, process.shares(), process_environment(), process.config(), id, deadline_ns));
+  process.count_share();
+  return Status::ok();
 }
 
 /// Removes the file of each share of this process.
@@ -75,8 +76,8 @@ Status forget_files_of_launcher() {
   if (file == nullptr || *file == '\0') return Status::ok();
   const auto process = bootstrap_process();
   TUTTI_TRY(process.status());
-  const uint32_t rounds = std::max(1u, (*process)->share_count());
-  for (uint32_t round = 0; round < rounds; ++round) forget_file(id_file_of_round(file, round));
+  // The last one may be of a share that failed.
+  for (uint32_t round = 0; round <= (*process)->shares(); ++round) forget_file(id_file_of_round(file, round));
   return Status::ok();
 }
 

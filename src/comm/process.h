@@ -84,9 +84,10 @@ class Process {
   /// A new id, served here, for ranks of any hosts or of this host only. Errors: as BootstrapServers::open.
   Result<UniqueId> make_id(bool network);
   BootstrapServers& bootstrap_servers() { return *servers_; }
-  /// Counts the ids that this process shares by its launcher, from 0.
-  uint32_t next_share() { return shares_.fetch_add(1, std::memory_order_relaxed); }
-  uint32_t share_count() const { return shares_.load(std::memory_order_relaxed); }
+  /// Ids that this process has shared by its launcher. A share that fails is not counted, so that all ranks
+  /// can try again.
+  uint32_t shares() const { return shares_.load(std::memory_order_relaxed); }
+  void count_share() { shares_.fetch_add(1, std::memory_order_relaxed); }
   /// report() tells of a communicator from its creation to its destruction. `id`: the one that the rank
   /// joined.
   void add_communicator(const Peers* peers, const UniqueId& id);
