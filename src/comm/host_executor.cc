@@ -7,6 +7,7 @@
 #include "comm/job_topology.h"
 #include "core/clock.h"
 #include "core/hash.h"
+#include "health/loss.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {
@@ -405,6 +406,7 @@ bool HostExecutor::may_be_ahead(uint32_t peer) const {
 /// Call it before the first use of a peer's buffer: a failed rank that has not seen this rank inside the call
 /// (StatusPage::may_read_peers) returns its buffers to its caller.
 Status HostExecutor::look_again() {
+  may_refer_ = true;
   if (header_.alert.state.load() == Alert::kQuiet) [[likely]]
     return Status::ok();
   options_.peers.await_alert();
@@ -461,6 +463,15 @@ void HostExecutor::expose_buffer(Buffers& buffers) {
   store_shared(exposed.in_heap, buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
   store_shared(exposed.call, sequence(), std::memory_order_release);
   buffers.call = sequence();
+}
+
+/// A peer that was stopped in the call writes at most the rest of one slice when it runs again.
+void HostExecutor::withdraw_buffer() {
+  ExposedBuffer& exposed = header_.exposed;
+  const bool is_exposed = current_ != nullptr && current_->writes_directly() &&
+                          load_shared(exposed.call, std::memory_order_relaxed) == sequence();
+  had_exposed_ = had_exposed_ || is_exposed;
+  store_shared(exposed.call, 0, std::memory_order_release);
 }
 
 Status HostExecutor::begin(const MessageCall& call) {
@@ -624,6 +635,7 @@ void HostExecutor::clear_wait() {
 Status HostExecutor::finish(Progress progress) {
   if (progress == Progress::kMismatch) [[unlikely]]
     return fail(what_differs());
+  if (may_refer_) TUTTI_TRY(look_back());
   if (shows_wait_) [[unlikely]]
     clear_wait();
   if (current_ == messages_) header_.status.in_messages.store(0, std::memory_order_relaxed);
@@ -632,6 +644,19 @@ Status HostExecutor::finish(Progress progress) {
   header_.status.completed.store(sequence(), std::memory_order_release);
   waiter_.moved();
   return Status::ok();
+}
+
+/// At the end of a call that may have used peers' buffers: a failed peer takes back its buffers from a rank
+/// that was stopped, or that has been slow for too long. That peer raises the alert first, or marks the page.
+Status HostExecutor::look_back() {
+  may_refer_ = false;
+  std::atomic_thread_fence(std::memory_order_acquire);  // what the call has read was read before
+  const Peers& peers = options_.peers;
+  const bool is_lost = peers.presence(peers.rank()) == StatusPage::kSilent;
+  if (!is_lost && header_.alert.state.load(std::memory_order_acquire) == Alert::kQuiet) [[likely]]
+    return Status::ok();
+  peers.await_alert();
+  return fail(peers.has_error() ? peers.error() : silent_status(peers.rank()));
 }
 
 /// After Progress::kMismatch.
@@ -651,6 +676,7 @@ Status HostExecutor::fail(const Status& why) {
   if (striped_) options_.workers->recall();
   draining_ = false;
   if (shows_wait_) clear_wait();
+  withdraw_buffer();
   header_.status.in_messages.store(0, std::memory_order_release);
   header_.status.completed.store(sequence(), std::memory_order_release);
   buffers_deadline_ns_ = deadline_after_ms(kReferencePatienceMs);
@@ -666,9 +692,7 @@ bool HostExecutor::has_begun() const {
 
 bool HostExecutor::buffers_are_free() const {
   if (current_ == nullptr || now_ns() >= buffers_deadline_ns_) return true;
-  const bool exposes = current_->writes_directly() &&
-                       load_shared(header_.exposed.call, std::memory_order_relaxed) == sequence();
-  return (!exposes && !holds_references()) || !options_.peers.may_use_buffers();
+  return (!had_exposed_ && !holds_references()) || !options_.peers.may_use_buffers();
 }
 
 bool HostExecutor::holds_references() const {

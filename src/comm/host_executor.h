@@ -134,12 +134,14 @@ class HostExecutor final : public Executor, private StalledCall {
   }
   Status start(Bound& bound, const void* send, void* recv);
   Status look_again();
+  Status look_back();
   void start_long(Bound& bound, const Buffers& buffers, uint32_t signature);
   void finish_long(Bound& bound);
   static void choose_carriage(Bound& bound, const Buffers& buffers);
   static bool are_pullable(Bound& bound, const Buffers& buffers);
   Status what_differs() const;
   void expose_buffer(Buffers& buffers);
+  void withdraw_buffer();
   bool prepare_messages();
   Status start_messages(bool may_refer);
   Status repeat(Operation& operation, const Message& message);
@@ -197,6 +199,8 @@ class HostExecutor final : public Executor, private StalledCall {
   bool striped_ = false;              ///< workers run the other stripes
   bool draining_ = false;             ///< current_ is done, but the network has not taken all of it
   bool shows_wait_ = false;           ///< on the status page
+  bool may_refer_ = false;            ///< the call under way may use peers' buffers
+  bool had_exposed_ = false;          ///< the failed call has shown its receive buffer to peers
   uint64_t buffers_deadline_ns_ = 0;  ///< after a failed call: peers may use its buffers until then
 
   Operation* messages_ = nullptr;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "health/loss.h"
 #include "tests/support/rank_pages.h"
 #include "tests/support/sums.h"
 #include "transports/tcp/tcp_transport.h"
@@ -61,6 +63,12 @@ class HostExecutorTest : public testing::Test {
       }
     }
     return ends;
+  }
+  /// Rank 0 gives up rank 1, which is stopped in a call, and gets its buffers back.
+  void give_up_rank_1() {
+    EXPECT_TRUE(pages_.of(0).lose(1, StatusPage::kSilent, silent_status(1)));
+    EXPECT_EQ(rank(0).wait().code(), Code::kPeerLost);
+    EXPECT_TRUE(rank(0).buffers_are_free());
   }
   /// Waits on that rank until it fails.
   Status wait_until_failed(uint32_t number) {
@@ -200,6 +208,60 @@ TEST_F(HostExecutorTest, CopiedBuffersAreFreeAtOnce) {
   pages_.status(1).sequence.store(1);
   EXPECT_EQ(rank(0).fail({Code::kAborted, "given up"}).code(), Code::kAborted);
   EXPECT_TRUE(rank(0).buffers_are_free());
+}
+
+// A rank that was stopped in a call and ran again went on writing results into a buffer that its owner had
+// got back.
+TEST_F(HostExecutorTest, ALostRankWritesIntoNoBufferThatIsFree) {
+  config_.reference_bytes = config_.direct_write_bytes = 1;
+  std::array numbers = {Sum(kLong, 0), Sum(kLong, 1)};
+  std::array<std::unique_ptr<BoundCall>, 2> bound;
+  for (uint32_t i = 0; i < 2; ++i) {
+    bound[i] = bind_sum(rank(i), sum_of(kLong), 2, false, "direct_two_shot");
+    ASSERT_TRUE(rank(i).begin(*bound[i], numbers[i].call()));
+  }
+  EXPECT_FALSE(has_ended(rank(0).poll()));
+  give_up_rank_1();
+  const std::vector<int32_t> before = numbers[0].recv;
+  EXPECT_EQ(rank(1).poll(), Progress::kMoved) << "it does not know yet";
+  EXPECT_EQ(numbers[0].recv, before);
+  EXPECT_EQ(rank(1).wait().code(), Code::kPeerLost);
+}
+
+// A rank that was stopped in a call and ran again read a buffer that its owner had got back, and returned the
+// new bytes as the result.
+TEST_F(HostExecutorTest, ALostRankReturnsNoBytesOfABufferThatIsFree) {
+  config_.reference_bytes = 1;
+  constexpr uint64_t kCount = 256;
+  CallShape shape = sum_of(kCount);
+  shape.collective = Collective::kBroadcast;
+  std::array numbers = {Sum(kCount, 0), Sum(kCount, 1)};
+  std::array<std::unique_ptr<BoundCall>, 2> bound;
+  for (uint32_t i = 0; i < 2; ++i) {
+    bound[i] = bind_sum(rank(i), shape, 2);
+    ASSERT_TRUE(rank(i).begin(*bound[i], numbers[i].call()));
+  }
+  EXPECT_FALSE(has_ended(rank(0).poll()));
+  give_up_rank_1();
+  std::ranges::fill(numbers[0].send, -2);
+  EXPECT_EQ(rank(1).poll(), Progress::kDone);
+  EXPECT_EQ(rank(1).finish(Progress::kDone).code(), Code::kPeerLost);
+  EXPECT_FALSE(rank(1).has_begun());
+}
+
+// The same of a message, where the alert has not reached the rank: its page shows that others gave it up.
+TEST_F(HostExecutorTest, ALostRankReturnsNoMessageByReference) {
+  config_.reference_bytes = kShape.slot_bytes / 2;
+  std::array<std::byte, 1024> sent{};
+  std::array<std::byte, 1024> got{};
+  ASSERT_TRUE(rank(0).begin(
+      {.messages = {{.buffer = sent.data(), .bytes = 1024, .peer = 1, .sending = true}}, .shape = {}}));
+  ASSERT_TRUE(rank(1).begin({.messages = {{.buffer = got.data(), .bytes = 1024, .peer = 0}}, .shape = {}}));
+  EXPECT_FALSE(has_ended(rank(0).poll()));
+  pages_.of(0).mark_lost(1, StatusPage::kSilent);
+  EXPECT_EQ(rank(1).poll(), Progress::kDone);
+  EXPECT_EQ(rank(1).finish(Progress::kDone).code(), Code::kPeerLost);
+  EXPECT_FALSE(rank(1).has_begun());
 }
 
 // Goal: groups of messages: to a peer and back, and to the rank itself, which meets its own receive.
