@@ -486,7 +486,9 @@ Status HostExecutor::begin(const MessageCall& call) {
   }
   for (const SelfCopy& copy : take_self_copies(message_list_, options_.peers.rank()))
     std::memmove(copy.to, copy.from, copy.bytes);
-  const bool may_refer = prepare_messages();
+  // A rank that hands on blocks reads those of other ranks of its host, which may be longer than its own.
+  const bool hands_on = gathers_ != nullptr && is_all_to_all_v(call.shape);
+  const bool may_refer = prepare_messages() || hands_on;
   messages_ = call.collective ? bind_collective(call.shape, next) : bind_messages();
   if (call.collective) {
     enter(word, call.shape.count, 0);

@@ -449,6 +449,21 @@ TEST_F(RemoteHostExecutorTest, PollsMoveACallBetweenHosts) {
   }
 }
 
+// A rank that hands on blocks of other ranks reads their buffers. With short blocks of its own, the rank
+// began the call without another look at the alert.
+TEST_F(RemoteHostExecutorTest, ARankThatHandsBlocksOnLooksAtTheAlert) {
+  rank(0).gather_blocks(find_algorithm(Collective::kAllToAll, "hierarchical"), kShape.slot_bytes);
+  raise_alert(pages_.header(0).alert, Code::kAborted, 1, "rank 1 called tutti_comm_abort");
+  std::array<std::byte, 4> own{};
+  const Status begun =
+      rank(0).begin({.messages = {{.buffer = own.data(), .bytes = own.size(), .peer = 1, .sending = true},
+                                  {.buffer = own.data(), .bytes = own.size(), .peer = 1}},
+                     .collective = true,
+                     .shape = {.collective = Collective::kAllToAll, .variable = true, .count = 1}});
+  EXPECT_EQ(begun.code(), Code::kAborted);
+  EXPECT_FALSE(rank(0).has_begun());
+}
+
 // Goal: after a failure nothing is written to the buffers of the call any more.
 TEST_F(RemoteHostExecutorTest, AFailureWithdrawsTheBuffers) {
   Sum numbers(kLong);
