@@ -89,6 +89,16 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   if (theirs.stripe_bytes != first.stripe_bytes) {
     return differ("TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes);
   }
+  // By both, a rank knows whether a peer may use its buffers.
+  if (theirs.reference_bytes != first.reference_bytes) {
+    return differ("TUTTI_REFERENCE_BYTES", theirs.reference_bytes, first.reference_bytes);
+  }
+  if (theirs.pull_bytes != first.pull_bytes) {
+    return differ("TUTTI_PULL_BYTES", theirs.pull_bytes, first.pull_bytes);
+  }
+  if (theirs.pull_bytes_set != first.pull_bytes_set) {
+    return differ("whether TUTTI_PULL_BYTES is set (1: yes)", theirs.pull_bytes_set, first.pull_bytes_set);
+  }
   if (theirs.choice != first.choice) {
     return {Code::kInvalidArgument,
             format("rank %u and rank 0 choose algorithms differently: TUTTI_ALGORITHM (or config.algorithm), "
@@ -406,11 +416,14 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
           .transports = agreed_values(config),
           .heartbeat_ms = config.heartbeat_ms,
           .stripe_bytes = config.stripe_bytes,
+          .reference_bytes = config.reference_bytes,
+          .pull_bytes = config.pull_bytes,
           .device = device_identity(),
           .tuned = process_.tuned_text().empty()
                        ? 0
                        : hash_bytes(process_.tuned_text().data(), process_.tuned_text().size()),
           .names_topology = process_.config().topology_file.empty() ? 0u : 1u,
+          .pull_bytes_set = config.pull_bytes_set ? 1u : 0u,
           .choice = hash_of_choice(process_, options_.algorithm)};
 }
 

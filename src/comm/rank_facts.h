@@ -54,9 +54,12 @@ struct RankFacts {
   AgreedValues transports{};  ///< settings of transports
   uint64_t heartbeat_ms = 0;
   uint64_t stripe_bytes = 0;
+  uint64_t reference_bytes = 0;
+  uint64_t pull_bytes = 0;
   DeviceIdentity device{};
   uint64_t tuned = 0;           ///< hash of Process::tuned_text(); 0: none
   uint32_t names_topology = 0;  ///< 1: the user has named a topology file
+  uint32_t pull_bytes_set = 0;  ///< 1: by the user
   uint64_t choice = 0;          ///< hash of everything that chooses algorithms
 };
 static_assert(sizeof(RankFacts) <= 512);

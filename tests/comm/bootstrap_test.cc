@@ -117,18 +117,29 @@ TEST(BootstrapTest, DifferentNumbersOfThreadsFailAll) {
 TEST(BootstrapTest, DifferentEnvironmentsAreRefused) {
   struct Difference {
     const char* name;
-    const char* value;
+    const char* value;  ///< of rank 1; null: not set
     std::vector<std::string> text;
   };
+  ClusterOptions options = without_comm(processes(2));
+  options.environment = {{"TUTTI_PULL_BYTES", "32768"}};
   for (const Difference& difference :
        {Difference{"TUTTI_ALGORITHM", "ring", {"rank 1", "TUTTI_ALGORITHM", "TUTTI_CHOICE_FILE"}},
         Difference{
-            "TUTTI_STRIPE_BYTES", "5000", {"TUTTI_STRIPE_BYTES", "5000 on rank 1", "1048576 on rank 0"}}}) {
-    EXPECT_EQ(run_cluster(without_comm(processes(2)),
+            "TUTTI_STRIPE_BYTES", "5000", {"TUTTI_STRIPE_BYTES", "5000 on rank 1", "1048576 on rank 0"}},
+        Difference{
+            "TUTTI_REFERENCE_BYTES", "5000", {"TUTTI_REFERENCE_BYTES", "5000 on rank 1", "16384 on rank 0"}},
+        Difference{"TUTTI_PULL_BYTES", "5000", {"TUTTI_PULL_BYTES", "5000 on rank 1", "32768 on rank 0"}},
+        Difference{"TUTTI_PULL_BYTES",
+                   nullptr,
+                   {"whether TUTTI_PULL_BYTES is set", "0 on rank 1", "1 on rank 0"}}}) {
+    EXPECT_EQ(run_cluster(options,
                           [&difference](Rank& rank) {
                             const tutti_config_t config = rank.config();
                             // Rank 1 has not called tutti yet.
-                            if (rank.rank() == 1) setenv(difference.name, difference.value, 1);
+                            if (rank.rank() == 1) {
+                              difference.value != nullptr ? setenv(difference.name, difference.value, 1)
+                                                          : unsetenv(difference.name);
+                            }
                             rank.expect(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), &config),
                                         TUTTI_INVALID_ARGUMENT, "create");
                             rank.expect_text(difference.text, "create");
