@@ -409,11 +409,14 @@ Status HostExecutor::look_again() {
   may_refer_ = true;
   if (header_.alert.state.load() == Alert::kQuiet) [[likely]]
     return Status::ok();
-  options_.peers.await_alert();
-  if (!options_.peers.has_error()) return Status::ok();
+  const Peers& peers = options_.peers;
+  peers.await_alert();
   header_.status.in_messages.store(0, std::memory_order_release);
   header_.status.completed.store(sequence(), std::memory_order_release);
-  return options_.peers.error();
+  if (peers.has_error()) return peers.error();
+  return peers.fail(
+      {Code::kAborted,
+       format("another rank has failed, and rank %u has waited in vain for the reason", peers.rank())});
 }
 
 void HostExecutor::start_long(Bound& bound, const Buffers& buffers, uint32_t signature) {

@@ -264,6 +264,18 @@ TEST_F(HostExecutorTest, ALostRankReturnsNoMessageByReference) {
   EXPECT_FALSE(rank(1).has_begun());
 }
 
+// A rank that found an alert of which only the beginning was written went on with the call after 200 ms.
+TEST_F(HostExecutorTest, AnAlertThatNobodyCompletesEndsACallThatMayRefer) {
+  config_.reference_bytes = 1;
+  pages_.header(0).alert.state.store(Alert::claimed_by(1));
+  Sum numbers(kLong);
+  const auto bound = bind(rank(0), kLong);
+  const Status begun = rank(0).begin(*bound, numbers.call());
+  EXPECT_EQ(begun.code(), Code::kAborted);
+  EXPECT_FALSE(rank(0).has_begun());
+  for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(pages_.of(i).error().text(), begun.text());
+}
+
 // Goal: groups of messages: to a peer and back, and to the rank itself, which meets its own receive.
 TEST_F(HostExecutorTest, AGroupOfMessagesIsExchanged) {
   std::array<std::array<char, 3000>, 2> sent;
