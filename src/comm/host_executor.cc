@@ -643,7 +643,7 @@ Status HostExecutor::finish(Progress progress) {
   if (may_refer_) TUTTI_TRY(look_back());
   if (shows_wait_) [[unlikely]]
     clear_wait();
-  if (current_ == messages_) header_.status.in_messages.store(0, std::memory_order_relaxed);
+  if (current_ == messages_) header_.status.in_messages.store(0, std::memory_order_release);
   if (long_call_ != nullptr) [[unlikely]]
     finish_long(*long_call_);
   header_.status.completed.store(sequence(), std::memory_order_release);
