@@ -303,7 +303,7 @@ Status CommunicatorBuilder::make_segment(OwnFiles& own) {
   header_ = &segment_->header();
   peers_.set_own_page(*header_);
   prefault_rings(*segment_, shape_);
-  process_.add_segment(reinterpret_cast<uint64_t>(header_), segment_);
+  segment_key_ = process_.add_segment(segment_);
   return Status::ok();
 }
 
@@ -400,7 +400,7 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
           .host = process_.locality().host,
           .data = data,
           .secret = secret,
-          .segment_key = reinterpret_cast<uint64_t>(header_),
+          .segment_key = segment_key_,
           .token_address = reinterpret_cast<uint64_t>(process_.token().data()),
           .pid = getpid(),
           .heap_base = reinterpret_cast<uint64_t>(process_.heap().base()),

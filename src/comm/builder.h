@@ -92,6 +92,7 @@ class CommunicatorBuilder {
   WaitMode striped_wait_mode_ = WaitMode::kYield;
   uint64_t longest_sleep_ns_ = Waiter::kLongestSleepNs;
   std::shared_ptr<Segment> segment_;
+  uint64_t segment_key_ = 0;  ///< 0: none
   std::vector<PeerSegment> memory_;
   std::vector<ControlPlane::Peer> control_peers_;
   TransportTraits network_traits_ = {};  ///< of transports between hosts

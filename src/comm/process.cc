@@ -204,13 +204,14 @@ Status Process::forked() {
       "cannot use them: exec, or fork before the first of them (an id may be made before)"};
 }
 
-void Process::add_segment(uint64_t key, const std::shared_ptr<Segment>& segment) {
+uint64_t Process::add_segment(const std::shared_ptr<Segment>& segment) {
   const std::scoped_lock lock(mutex_);
   if (segments_.size() >= segments_before_sweep_) {
     std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
     segments_before_sweep_ = 2 * segments_.size() + 1;
   }
-  segments_[key] = segment;
+  segments_[++last_segment_key_] = segment;
+  return last_segment_key_;
 }
 
 std::vector<std::shared_ptr<Segment>> Process::find_segments(std::span<const uint64_t> keys) {

@@ -75,8 +75,9 @@ class Process {
   static bool in_forked_child();
   static Status forked();
 
-  /// Keeps segments, so that the ranks of this process share the mapping.
-  void add_segment(uint64_t key, const std::shared_ptr<Segment>& segment);
+  /// Keeps segments, so that the ranks of this process share the mapping. Returns a key that no other segment
+  /// has had: an address may come again.
+  uint64_t add_segment(const std::shared_ptr<Segment>& segment);
   /// By key, null where none is kept. Thousands of ranks ask for thousands of segments: once each.
   std::vector<std::shared_ptr<Segment>> find_segments(std::span<const uint64_t> keys);
   /// The control plane is told when the process exits.
@@ -132,6 +133,7 @@ class Process {
   const volatile char* original_ = nullptr;  ///< fork() gives the child an empty page
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<Segment>> segments_;
+  uint64_t last_segment_key_ = 0;
   size_t segments_before_sweep_ = 0;  ///< entries of dead segments go when there are as many as this
   std::optional<topology::Detected> detected_;  ///< guarded by mutex_; an incomplete machine is not kept
   std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;

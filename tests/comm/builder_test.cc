@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -142,6 +144,28 @@ INSTANTIATE_TEST_SUITE_P(Places, BuilderTest,
                          testing::Values(Place{"Threads", {2}, {}}, Place{"Processes", {1, 1}, {}},
                                          Place{"Hosts", {1, 1}, {0, 1}}),
                          [](const auto& test) { return test.param.name; });
+
+// A rank that failed in its set-up was found by the address of its segment. By then the segment of another
+// communicator could lie there, and the failure put that communicator in error.
+TEST(SegmentKeyTest, NoSegmentIsFoundByTheKeyOfAnEarlierOne) {
+  const ClusterOptions cluster{.layout = {1}, .create = false};
+  EXPECT_EQ(run_cluster(cluster,
+                        [](Rank& rank) {
+                          Process& process = process_of(rank);
+                          const SegmentShape shape;
+                          auto first = std::make_shared<Segment>(std::move(*map_plain(shape.bytes())), shape);
+                          const uint64_t first_key = process.add_segment(first);
+                          first.reset();
+                          // The kernel usually maps it at the same address.
+                          auto next = std::make_shared<Segment>(std::move(*map_plain(shape.bytes())), shape);
+                          const uint64_t next_key = process.add_segment(next);
+                          const std::array keys = {first_key, next_key};
+                          const auto found = process.find_segments(keys);
+                          rank.expect_true(found[0] == nullptr, "the first one is gone");
+                          rank.expect_true(found[1] == next, "the next one is here");
+                        }),
+            "");
+}
 
 }  // namespace
 }  // namespace tutti::test
