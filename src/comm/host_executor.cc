@@ -8,7 +8,6 @@
 #include "core/clock.h"
 #include "core/hash.h"
 #include "health/loss.h"
-#include "transports/shm/pull.h"
 
 namespace tutti {
 namespace {
@@ -438,21 +437,10 @@ void HostExecutor::finish_long(Bound& bound) {
   waiter_ = make_waiter();
 }
 
-/// Whether peers can pull from this rank's buffers. Asks the kernel only if they are not those of the last
-/// time.
-bool HostExecutor::are_pullable(Bound& bound, const Buffers& buffers) {
-  const auto is_pullable = [](const void* buffer, const void*& known) {
-    if (buffer == known) return true;
-    if (!can_be_pulled(buffer)) return false;
-    known = buffer;
-    return true;
-  };
-  return is_pullable(buffers.input, bound.pullable_input) &&
-         is_pullable(buffers.output, bound.pullable_output);
-}
-
 void HostExecutor::choose_carriage(Bound& bound, const Buffers& buffers) {
-  bound.pulls = bound.carriage_trials.begin() && are_pullable(bound, buffers);
+  bound.pulls = bound.carriage_trials.begin() &&
+                bound.pullable_input.can_be_pulled(buffers.input, bound.input_bytes) &&
+                bound.pullable_output.can_be_pulled(buffers.output, bound.output_bytes);
   bound.operation->allow_pulling(bound.pulls);
   for (const auto& stripe : bound.stripes) stripe->allow_pulling(bound.pulls);
   if (bound.carriage_trials.is_trial()) bound.began_ns = now_ns();

@@ -20,6 +20,7 @@
 #include "health/peers.h"
 #include "health/stall_diagnosis.h"
 #include "transports/shm/heap.h"
+#include "transports/shm/pull.h"
 
 namespace tutti {
 
@@ -117,8 +118,8 @@ class HostExecutor final : public Executor, private StalledCall {
     uint32_t looks_left = 0;     ///< at `watched`, with a turn of the network
     bool becomes_short = false;  ///< whether the short path is taken after these looks
     uint64_t began_ns = 0;
-    const void* pullable_input = nullptr;  ///< null, or found pullable
-    const void* pullable_output = nullptr;
+    PullableBuffer pullable_input;
+    PullableBuffer pullable_output;
   };
 
   uint64_t reference_bytes() const;
@@ -138,7 +139,6 @@ class HostExecutor final : public Executor, private StalledCall {
   void start_long(Bound& bound, const Buffers& buffers, uint32_t signature);
   void finish_long(Bound& bound);
   static void choose_carriage(Bound& bound, const Buffers& buffers);
-  static bool are_pullable(Bound& bound, const Buffers& buffers);
   Status what_differs() const;
   void expose_buffer(Buffers& buffers);
   void withdraw_buffer();

@@ -12,7 +12,6 @@
 #include "core/cache_hints.h"
 #include "core/clock.h"
 #include "core/relax.h"
-#include "transports/shm/pull.h"
 
 namespace tutti {
 
@@ -64,17 +63,9 @@ void Operation::choose_carriage(BoundStep& step) {
     return;
   }
   step.pulled = is_long && link->choose_pulling(step.merged_bytes) && step.device == nullptr &&
-                !step.shared && !link->same_process && link->can_pull() && is_pullable(step);
+                !step.shared && !link->same_process && link->can_pull() &&
+                pullable_.can_be_pulled(reinterpret_cast<const void*>(ends[0].address), step.merged_bytes);
   step.refer_bytes = step.pulled ? std::min(reference_bytes_, pull_bytes_) : reference_bytes_;
-}
-
-/// Asks the kernel only if the buffer is not that of the last time.
-bool Operation::is_pullable(const BoundStep& step) {
-  const auto* const buffer = reinterpret_cast<const void*>(ends_[step.first_end].address);
-  if (buffer == pullable_) return true;
-  if (!can_be_pulled(buffer)) return false;
-  pullable_ = buffer;
-  return true;
 }
 
 /// After a message has been read.

@@ -21,6 +21,7 @@
 #include "plan/plan.h"
 #include "reduce/reduce.h"
 #include "transports/device_span.h"
+#include "transports/shm/pull.h"
 
 namespace tutti {
 
@@ -279,7 +280,6 @@ class Operation {
   void count_messages();
   void count_message(BoundStep& step);
   void choose_carriage(BoundStep& step);
-  bool is_pullable(const BoundStep& step);
   void judge_carriage(const BoundStep& step);
   void merge_step(BoundStep& bound, const Step& step);
   void set_length(BoundStep& step, uint64_t bytes) const;
@@ -402,7 +402,7 @@ class Operation {
   uint64_t pull_bytes_ = UINT64_MAX;
   uint64_t pulled_message_bytes_ = UINT64_MAX;
   PullCost pull_cost_;
-  const void* pullable_ = nullptr;   ///< the last buffer that is_pullable has found pullable
+  PullableBuffer pullable_;          ///< of messages
   uint64_t most_demoted_bytes_ = 0;  ///< not 0: peers probably wait for what this rank sends
   bool pulling_ = true;
   uint32_t lanes_left_ = 0;

@@ -2,9 +2,12 @@
 #include "transports/shm/pull.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 
 namespace tutti::test {
 namespace {
@@ -26,6 +29,52 @@ TEST(PullTest, ALeastTimeHasACallAndACopy) {
   EXPECT_EQ(kCost.least_ns(0), 500u);
   EXPECT_EQ(kCost.least_ns(100'000), 3500u);
   EXPECT_EQ(PullCost{}.least_ns(100'000), 0u) << "not known";
+}
+
+/// Two pages of this process, the second of which other processes cannot read.
+class HalfReadable {
+ public:
+  static constexpr size_t kPageBytes = 4096;
+  HalfReadable()
+      : base_(mmap(nullptr, 2 * kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    EXPECT_NE(base_, MAP_FAILED);
+    EXPECT_EQ(mprotect(static_cast<std::byte*>(base_) + kPageBytes, kPageBytes, PROT_NONE), 0);
+  }
+  ~HalfReadable() { munmap(base_, 2 * kPageBytes); }
+  HalfReadable(const HalfReadable&) = delete;
+  HalfReadable& operator=(const HalfReadable&) = delete;
+  const void* base() const { return base_; }
+  void close() { EXPECT_EQ(mprotect(base_, kPageBytes, PROT_NONE), 0); }
+
+ private:
+  void* base_;
+};
+
+// A buffer whose first byte could be read was pulled, and the call failed at the bytes that could not.
+TEST(PullTest, ABufferIsPulledIfItsLastByteCanBeReadToo) {
+  HalfReadable memory;
+  if (!can_be_pulled(memory.base(), 1)) GTEST_SKIP() << "the kernel does not allow it";
+  EXPECT_TRUE(can_be_pulled(memory.base(), HalfReadable::kPageBytes));
+  EXPECT_FALSE(can_be_pulled(memory.base(), HalfReadable::kPageBytes + 1));
+  memory.close();
+  EXPECT_FALSE(can_be_pulled(memory.base(), 1));
+  EXPECT_TRUE(can_be_pulled(nullptr, 0)) << "there is nothing to pull";
+}
+
+// An address that could be pulled from once was believed for ever, whatever was mapped there since.
+TEST(PullTest, TheKernelIsAskedAgain) {
+  HalfReadable memory;
+  if (!can_be_pulled(memory.base(), 1)) GTEST_SKIP() << "the kernel does not allow it";
+  PullableBuffer buffer;
+  EXPECT_TRUE(buffer.can_be_pulled(memory.base(), HalfReadable::kPageBytes));
+  EXPECT_FALSE(buffer.can_be_pulled(memory.base(), 2 * HalfReadable::kPageBytes)) << "it is longer";
+  EXPECT_TRUE(buffer.can_be_pulled(memory.base(), HalfReadable::kPageBytes));
+  memory.close();
+  uint32_t believed = 1;
+  while (believed <= PullableBuffer::kMostCalls &&
+         buffer.can_be_pulled(memory.base(), HalfReadable::kPageBytes))
+    ++believed;
+  EXPECT_EQ(believed, PullableBuffer::kMostCalls);
 }
 
 }  // namespace

@@ -50,9 +50,15 @@ int pull(int pid, uint64_t address, void* target, size_t bytes) {
   return 0;
 }
 
-bool can_be_pulled(const void* buffer) {
-  std::byte first{};
-  return pull(getpid(), reinterpret_cast<uint64_t>(buffer), &first, sizeof(first)) == 0;
+bool can_be_pulled(const void* buffer, uint64_t bytes) {
+  if (bytes == 0) return true;
+  std::array<std::byte, 2> ends{};
+  // The kernel does not write there.
+  auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer));
+  const iovec local{ends.data(), ends.size()};
+  const std::array<iovec, 2> remote = {iovec{first, 1}, iovec{first + (bytes - 1), 1}};
+  return process_vm_readv(getpid(), &local, 1, remote.data(), remote.size(), 0) ==
+         static_cast<ssize_t>(ends.size());
 }
 
 const PullCost& pull_cost() {
