@@ -123,11 +123,6 @@ Result<FileDescriptor> duplicate_file(int fd) {
   return system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
 }
 
-/// Whether a rank lacks something of its process or host: descriptors, memory, a system call.
-bool is_own_lack(const Status& why) {
-  return why.code() == Code::kSystemError || why.code() == Code::kOutOfMemory;
-}
-
 /// The failure with the number of the rank that lacks something, for the other ranks.
 Status own_lack(uint32_t rank, const Status& why) {
   if (!is_own_lack(why) || why.text().starts_with("rank ")) return why;

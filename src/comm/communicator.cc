@@ -121,12 +121,13 @@ template <class Whole>
 Status Communicator::run_whole(Whole&& call) {
   Status status = guard(beside_callers_, call);
   if (!status) [[unlikely]]
-    wait_for_buffers();
+    end_failed(status);
   return status;
 }
 
-/// Out of line, so that the short path carries nothing of it.
-[[gnu::noinline]] void Communicator::wait_for_buffers() noexcept {
+/// Out of line, so that the short path carries nothing of it. A progress thread's calls belong together.
+[[gnu::noinline]] void Communicator::end_failed(Status& status) noexcept {
+  if (beside_callers_) status = tell_lack(status);
   for (Waiter waiter(WaitMode::kYield); !buffers_are_free();) waiter.pause();
 }
 
@@ -214,7 +215,10 @@ template Status Communicator::run(std::span<const StagedCall<MessageCall>>);
 Status Communicator::run(std::span<const Call> pieces) {
   StagedExecutor* const executor = staged();
   if (executor == nullptr || !executor->can_queue()) {
-    for (const Call& piece : pieces) TUTTI_TRY(run(piece));
+    for (const Call& piece : pieces) {
+      const Status ran = run(piece);
+      if (!ran) return piece.first_element == 0 ? ran : tell_lack(ran);
+    }
     return Status::ok();
   }
   const auto staged = executor->stage(pieces, DeviceStream{});
@@ -545,14 +549,20 @@ Status Communicator::leave() noexcept {
 /// The handler of an exception calls this.
 Status Communicator::end_thrown(bool is_one_of_many) noexcept {
   const Status thrown = caught();
-  const bool has_begun = parts_->executor->has_begun();
-  if (!has_begun && !is_one_of_many) return thrown;
-  const Status why = made_or(thrown, [&] {
-    return Status(thrown.code(),
-                  format("a call of rank %u has failed: %s", rank(), std::string(thrown.text()).c_str()));
+  return is_one_of_many || parts_->executor->has_begun() ? end_on_all_ranks(thrown) : thrown;
+}
+
+Status Communicator::tell_lack(const Status& failed) noexcept {
+  return is_own_lack(failed) && !has_error() ? end_on_all_ranks(failed) : failed;
+}
+
+Status Communicator::end_on_all_ranks(const Status& failed) noexcept {
+  const Status why = made_or(failed, [&] {
+    return Status(failed.code(),
+                  format("a call of rank %u has failed: %s", rank(), std::string(failed.text()).c_str()));
   });
   return contained([&] {
-    if (has_begun) return parts_->executor->fail(why);
+    if (parts_->executor->has_begun()) return parts_->executor->fail(why);
     fail_all(why);
     return why;
   });

@@ -49,6 +49,11 @@ struct CommOptions {
   std::string algorithm = {};  ///< used for every call that it supports; empty: choose
 };
 
+/// Whether a rank lacks something of its process or host: descriptors, memory, a system call.
+inline bool is_own_lack(const Status& why) {
+  return why.code() == Code::kSystemError || why.code() == Code::kOutOfMemory;
+}
+
 /// Made by the builder. Destroying the parts ends the watching of other ranks.
 struct CommunicatorParts {
   CommunicatorParts(Process& its_process, const CommOptions& its_options, uint32_t rank, uint32_t rank_count);
@@ -176,6 +181,10 @@ class Communicator {
     }
   }
 
+  /// After an error of one of many calls that belong together: if this rank lacks memory or a system call,
+  /// its peers wait for the call, or take the next one for it. So the communicator is then in error too.
+  Status tell_lack(const Status& failed) noexcept;
+
   /// Any thread.
   Status error() const { return parts_->peers.error(); }
   bool has_error() const { return parts_->peers.has_error(); }
@@ -243,7 +252,8 @@ class Communicator {
   void choose_blocks();
   std::string explain_blocks() const;
   Status end_thrown(bool is_one_of_many) noexcept;
-  void wait_for_buffers() noexcept;
+  Status end_on_all_ranks(const Status& failed) noexcept;
+  void end_failed(Status& status) noexcept;
 
   // What the short path reads, side by side. The executor and the process are those of the parts.
   HostExecutor* host_;

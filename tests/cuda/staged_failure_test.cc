@@ -217,6 +217,46 @@ TEST(StagedFailureTest, NoPinnedMemoryIsAnErrorBeforeAnythingIsSent) {
             "");
 }
 
+/// Returns how the call ended.
+tutti_result_t sum_on_host_stream(const Bench& bench) {
+  tutti_host_stream_t* stream = nullptr;
+  bench.rank.expect_ok(tutti_host_stream_create(&stream), "host_stream_create");
+  bench.rank.expect_ok(bench.sum(tutti_stream_host(stream)), "queued");
+  const tutti_result_t result = tutti_host_stream_synchronize(stream);
+  bench.rank.expect_text({"a call of rank 0 has failed", "pinned host memory"}, "the stream's text");
+  bench.rank.expect_ok(tutti_host_stream_destroy(stream), "host_stream_destroy");
+  return result;
+}
+
+tutti_result_t sum_in_group(const Bench& bench) {
+  bench.rank.expect_ok(tutti_group_start(), "group_start");
+  for (int call = 0; call < 2; ++call) bench.rank.expect_ok(bench.sum(TUTTI_BLOCKING), "recorded");
+  return tutti_group_end();
+}
+
+// A rank that lacked pinned memory left out the call of a host stream, or of a group, and told nobody. Its
+// peer waited, or took the rank's next call for the one that was left out.
+TEST(StagedFailureTest, NoPinnedMemoryEndsCallsThatBelongTogether) {
+  for (const bool in_group : {true, false}) {
+    ClusterOptions options = options_of({1, 1});
+    options.environment.emplace_back("FAKE_CUDA_FAIL", "cuMemHostRegister_v2:1:2");
+    EXPECT_EQ(run_bench(options,
+                        [in_group](Bench& bench) {
+                          Rank& rank = bench.rank;
+                          const bool queues = rank.rank() == 0 && !in_group;
+                          rank.expect(queues ? sum_on_host_stream(bench) : sum_in_group(bench),
+                                      TUTTI_OUT_OF_MEMORY, "the calls");
+                          rank.expect(bench.sum(TUTTI_BLOCKING), TUTTI_OUT_OF_MEMORY, "the next call");
+                          rank.expect_text({"a call of rank 0 has failed", "pinned host memory"}, "the text");
+                          rank.expect_true(bench.async_error() == TUTTI_OUT_OF_MEMORY, "async_error");
+                          (void)rank.meet();
+                          if (queues) bench.destroy(TUTTI_OUT_OF_MEMORY);
+                        }),
+              "")
+        << (in_group ? "in a group" : "on a host stream");
+  }
+}
+
 // Goal: a call on a stream that runs out of memory on its way leaves no stream waiting: either nothing has
 // changed, and it can be made again, or all ranks get the error. A stream once waited for ever for a call
 // that its communicator's progress thread had never been given. Method: on rank 0 one allocation of the call
