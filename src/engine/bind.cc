@@ -64,9 +64,12 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   for (BoundStep& step : operation->steps_) find_plain(step);
   operation->settle_links();
   operation->copies_in_memory_ = operation->is_copy_in_memory();
-  operation->may_refer_ =
-      std::any_of(operation->steps_.begin(), operation->steps_.end(),
-                  [](const BoundStep& step) { return step.merged_bytes >= step.refer_bytes; });
+  const uint64_t least_referred = std::min(options.reference_bytes, options.pull_bytes);
+  operation->may_refer_ = std::ranges::any_of(operation->steps_, [&](const BoundStep& step) {
+    const std::span<const BoundEnd> sources(&operation->ends_[step.first_end], step.source_count);
+    const bool reads = std::ranges::any_of(sources, [](const BoundEnd& end) { return end.recv != nullptr; });
+    return step.merged_bytes >= (reads ? least_referred : step.refer_bytes);
+  });
   return operation;
 }
 

@@ -264,6 +264,20 @@ TEST_F(HostExecutorTest, ALostRankReturnsNoMessageByReference) {
   EXPECT_FALSE(rank(1).has_begun());
 }
 
+// A rank that only receives took the short path, which looks at the alert once, also where a message may come
+// by reference. A failed peer could take its buffer back unseen.
+TEST_F(HostExecutorTest, NoReferenceIsReadOnTheShortPath) {
+  CallShape shape = sum_of(50);
+  shape.collective = Collective::kBroadcast;
+  Sum numbers(shape.count);
+  for (const bool may_refer : {true, false}) {
+    config_.reference_bytes = shape.count * sizeof(int32_t) + (may_refer ? 0 : 1);
+    const auto bound = bind_sum(rank(1), shape, 2);
+    EXPECT_FALSE(rank(1).run_short(*bound, numbers.send.data(), numbers.recv.data())) << "nothing has come";
+    EXPECT_EQ(rank(1).has_begun(), !may_refer);
+  }
+}
+
 // A rank that found an alert of which only the beginning was written went on with the call after 200 ms.
 TEST_F(HostExecutorTest, AnAlertThatNobodyCompletesEndsACallThatMayRefer) {
   config_.reference_bytes = 1;
