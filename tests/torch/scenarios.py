@@ -1,6 +1,7 @@
 """What the ranks of torch_test.py do: scenarios.py NAME..., started by tutti.launch. A failed assertion fails the rank."""
 
 import copy
+import ctypes
 import datetime
 import hashlib
 import math
@@ -218,6 +219,50 @@ def groups(rank, size):
         x = torch.ones(1)
         dist.all_reduce(x, group=split)
         assert x.item() == size
+
+
+class NoThreads:
+    """Meanwhile no thread of C++ can start: its stack would have more bytes than addresses."""
+
+    def __enter__(self):
+        self.libc, self.before, none = ctypes.CDLL(None), ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+        self.libc.pthread_getattr_default_np(self.before)
+        self.libc.pthread_getattr_default_np(none)
+        self.libc.pthread_attr_setstacksize(none, ctypes.c_size_t(1 << 48))
+        assert self.libc.pthread_setattr_default_np(none) == 0
+
+    def __exit__(self, *_):
+        self.libc.pthread_setattr_default_np(self.before)
+
+
+def observers(rank, size):
+    """A hook or a callback that raises, or that gets no thread, does not keep the operation from its end."""
+    # Regression: wait() hung for ever, and a receiver never received again from the same rank.
+    def raises(*_):
+        raise ValueError("a hook of the program")
+
+    store = dist.distributed_c10d._get_default_store()
+    group = dist.new_group()
+    group._register_on_completion_hook(raises)
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for _ in range(2):
+        works = [dist.all_reduce(torch.ones(1), group=group, async_op=True), dist.isend(torch.ones(1), right, group),
+                 dist.irecv(torch.ones(1), left, group), dist.barrier(group, async_op=True)]
+        for work in works:
+            assert work.wait(seconds(30))
+    dist.all_reduce(torch.ones(1), group=group)
+    group = dist.new_group()
+    dist.barrier(group, async_op=True).wait()  # the group's own threads have started
+    if rank != 0:
+        store.wait(["observers"])
+    work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+    future = work.get_future().then(lambda future: future.value()[0].item())
+    if rank == 0:
+        with NoThreads():
+            store.set("observers", "go on")
+            assert work.wait(seconds(30))
+            assert future.wait() == size
+    assert work.wait(seconds(30)) and future.wait() == size
 
 
 def functional(rank, size):

@@ -77,6 +77,12 @@ def check_calls():
     passes(3, "collectives", "types", "messages", "objects", "groups", "functional", "profiled")
 
 
+def check_observers():
+    """Hooks and callbacks that raise, or get no thread, are logged and keep nothing from its end"""
+    status, output, errors = launch(2, "observers")
+    assert status == 0 and "a hook of the program" in errors and "no thread for" in errors, (status, output, errors)
+
+
 def check_training():
     """DDP at 2 ranks has the bits of one process; with hooks, as FSDP1, FSDP2 and tensor parallel it trains alike"""
     passes(2, "ddp", "ddp_hooks", "compressed", "fsdp", "fsdp1", "tensor_parallel")

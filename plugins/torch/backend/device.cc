@@ -156,11 +156,12 @@ void DeviceSide::watch(const std::shared_ptr<Shared>& shared) {
     std::exception_ptr error;
     try {
       is_over = work->has_passed() || gives_up;
+      if (is_over) error = shared->failure(work->getTimeout());
     } catch (...) {  // the device has failed
       is_over = true;
       error = std::current_exception();
     }
-    if (is_over) work->complete(error ? error : shared->failure(work->getTimeout()));
+    if (is_over) work->complete(error);
     lock.lock();
     if (!is_over) {
       shared->changed.wait_for(lock, kLookAgain, [&] { return shared->is_stopping; });

@@ -1,12 +1,16 @@
 #include "work.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
+#include <system_error>
 #include <thread>
 
 namespace tutti_torch {
 
 namespace {
+
+constexpr const char* kCallbacks = "a callback of a future";
 
 uint64_t next_key() {
   static std::atomic<uint64_t> last{0};
@@ -18,6 +22,15 @@ void settle(c10::ivalue::Future& future, const Tensors& outputs, const std::exce
     future.setError(error);
   } else {
     future.markCompleted(c10::IValue(outputs));
+  }
+}
+
+/// Runs a function of the program. The operation has ended, so nobody is left to catch an exception.
+void run_guarded(const char* what, const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "tutti: " << what << " raised an exception, which is ignored: " << error.what();
   }
 }
 
@@ -54,19 +67,28 @@ void Observers::call_hooks(const c10d::CompletionHookArgs& args,
     // A hook that has been removed is not running any more, so hooks are called under the lock. They are
     // short.
     const std::scoped_lock lock(hooks_mutex_);
-    for (const auto& [id, hook] : hooks_) hook(args);
+    for (const auto& one : hooks_) run_guarded("a completion hook", [&] { one.second(args); });
     info_hook = info_hook_;
   }
-  if (info_hook) info_hook(info());
+  if (info_hook) run_guarded("a completion hook", [&] { info_hook(info()); });
 }
 
 void Observers::run_apart(std::function<void()> task) {
-  const std::scoped_lock lock(tasks_mutex_);
+  std::unique_lock lock(tasks_mutex_);
   tasks_.push_back(std::move(task));
-  if (tasks_.size() > idle_threads_) {
-    std::thread([self = shared_from_this()] { self->run_tasks(); }).detach();
-  } else {
+  if (tasks_.size() <= idle_threads_) {
     changed_.notify_one();
+    return;
+  }
+  try {
+    std::thread([self = shared_from_this()] { self->run_tasks(); }).detach();
+  } catch (const std::system_error& error) {
+    const auto here = std::move(tasks_.back());
+    tasks_.pop_back();
+    lock.unlock();
+    LOG(ERROR) << "tutti: no thread for a future's callbacks (" << error.what()
+               << "): they run in a thread of tutti, and must not wait for other operations";
+    run_guarded(kCallbacks, here);
   }
 }
 
@@ -80,7 +102,7 @@ void Observers::run_tasks() {
     const auto task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
+    run_guarded(kCallbacks, task);
     lock.lock();
   }
 }

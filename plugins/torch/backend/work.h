@@ -18,7 +18,7 @@
 namespace tutti_torch {
 
 /// What the works of a backend call when they are complete: hooks, which torch's flight recorder registers,
-/// and the callbacks of futures.
+/// and the callbacks of futures. What these raise is logged: the operation itself has ended well.
 class Observers : public std::enable_shared_from_this<Observers> {
  public:
   using InfoHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
@@ -30,6 +30,7 @@ class Observers : public std::enable_shared_from_this<Observers> {
                   const std::function<std::shared_ptr<c10d::WorkInfo>()>& info);
   /// Runs the task in a thread of its own kind: callbacks of futures may wait for other operations, which the
   /// threads of tutti must complete meanwhile. There are as many threads as callbacks that wait at once.
+  /// Runs the task here if no thread can start.
   void run_apart(std::function<void()> task);
   /// Ends the threads once their tasks are done.
   void stop();
