@@ -8,6 +8,8 @@ import math
 import os
 import signal
 import sys
+import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -263,6 +265,45 @@ def observers(rank, size):
             assert work.wait(seconds(30))
             assert future.wait() == size
     assert work.wait(seconds(30)) and future.wait() == size
+
+
+def threads(rank, size):
+    """Messages and batches of one thread do not wait for a blocking collective of another thread."""
+    # Regression: a message took the lock that the collective held, and the collective waited for the messages.
+    group = dist.new_group(timeout=seconds(20))
+    backend = group._get_backend(torch.device("cpu"))
+    x, a, b = torch.ones(1), torch.zeros(1), torch.zeros(1)
+
+    def call(operation, tensor, peer, batched):
+        if batched:
+            dist.batch_isend_irecv([dist.P2POp(operation, tensor, peer, group)])[0].wait()
+        else:
+            operation(tensor, peer, group).wait()
+
+    def exchange(batched, before, errors):
+        try:
+            while backend._get_sequence_number_for_group() == before:
+                time.sleep(0.01)
+            time.sleep(0.1)  # the collective has its lock
+            call(dist.irecv, a, 1, batched)
+            call(dist.isend, b, 1, batched)
+        except Exception as error:  # torch has several classes
+            errors.append(error)
+
+    for batched in (False, True):
+        errors = []
+        if rank == 0:
+            other = threading.Thread(target=exchange,
+                                     args=(batched, backend._get_sequence_number_for_group(), errors))
+            other.start()
+            dist.all_reduce(x, group=group)
+            other.join()
+        else:
+            call(dist.isend, a, 0, batched)
+            call(dist.irecv, b, 0, batched)
+            dist.all_reduce(x, group=group)
+        assert not errors, errors
+    assert x.item() == size * size
 
 
 def functional(rank, size):

@@ -83,6 +83,11 @@ def check_observers():
     assert status == 0 and "a hook of the program" in errors and "no thread for" in errors, (status, output, errors)
 
 
+def check_threads():
+    """Messages of one thread do not wait for a collective of another thread"""
+    passes(2, "threads")
+
+
 def check_training():
     """DDP at 2 ranks has the bits of one process; with hooks, as FSDP1, FSDP2 and tensor parallel it trains alike"""
     passes(2, "ddp", "ddp_hooks", "compressed", "fsdp", "fsdp1", "tensor_parallel")

@@ -210,7 +210,7 @@ Backend::WorkPtr Backend::issue(const c10::intrusive_ptr<Work>& work, bool is_as
     throw_on(tutti_comm_set_timeout(comm, static_cast<uint64_t>(work->getTimeout().count())));
     deadline_set_ = work->getTimeout();
   }
-  if (is_async || is_coalescing_) {
+  if (is_async || is_coalescing()) {
     queue(work, comm, call);
   } else {
     run_now(*work, comm, call);
@@ -221,9 +221,12 @@ Backend::WorkPtr Backend::issue(const c10::intrusive_ptr<Work>& work, bool is_as
 Backend::WorkPtr Backend::issue_on_device(const c10::intrusive_ptr<Work>& work, bool is_async,
                                           const Call& call) {
   const DeviceCall one{.work = c10::static_intrusive_pointer_cast<StreamWork>(work), .call = call};
-  if (is_coalescing_) {
-    deferred_.push_back(one);
-    return work;
+  {
+    const std::scoped_lock lock(batch_);
+    if (is_coalescing_) {
+      deferred_.push_back(one);
+      return work;
+    }
   }
   side_on(one.work->device()).issue({one}, is_async);
   watch(work);
@@ -240,7 +243,7 @@ void Backend::run_now(Work& work, tutti_comm_t* comm, const Call& call) {
 void Backend::queue(const c10::intrusive_ptr<Work>& work, tutti_comm_t* comm, const Call& call) {
   throw_on(call(comm, tutti_stream_host(stream_)), work->getTimeout());
   watch(work);
-  if (is_coalescing_) coalesced_.push_back(work);
+  add_to_batch(work);
   auto pending = std::make_unique<Pending>(Pending{work});
   const tutti_result_t result = tutti_host_stream_notify(stream_, on_done, pending.get());
   if (result == TUTTI_SUCCESS) {
@@ -286,8 +289,7 @@ Backend::WorkPtr Backend::post(Description what,
   const auto work = make_work(std::move(what), messages_);
   post_it(work);
   watch(work);
-  const std::scoped_lock lock(issuing_);
-  if (is_coalescing_) coalesced_.push_back(work);
+  add_to_batch(work);
   return work;
 }
 
@@ -332,18 +334,32 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 void Backend::startCoalescing() {
-  const std::scoped_lock lock(issuing_);
-  // torch does not end a batch whose calls raised.
-  coalesced_.clear();
-  deferred_.clear();
+  // torch does not end a batch whose calls raised. Its tensors are freed after the lock, because freeing them
+  // may need Python's lock.
+  decltype(coalesced_) works;
+  decltype(deferred_) deferred;
+  const std::scoped_lock lock(batch_);
+  works.swap(coalesced_);
+  deferred.swap(deferred_);
   is_coalescing_ = true;
 }
 
+bool Backend::is_coalescing() {
+  const std::scoped_lock lock(batch_);
+  return is_coalescing_;
+}
+
+void Backend::add_to_batch(const c10::intrusive_ptr<Work>& work) {
+  const std::scoped_lock lock(batch_);
+  if (is_coalescing_) coalesced_.push_back(work);
+}
+
 Backend::WorkPtr Backend::endCoalescing() {
-  const std::scoped_lock lock(issuing_);
+  std::unique_lock lock(batch_);
   is_coalescing_ = false;
   const auto works = std::exchange(coalesced_, {});
   auto deferred = std::exchange(deferred_, {});
+  lock.unlock();
   TORCH_CHECK(works.empty() || deferred.empty(), "tutti: a batch has CPU tensors and CUDA tensors; make two");
   Description what{.type = c10d::OpType::COALESCED};
   if (!deferred.empty()) return issue_together(std::move(what), std::move(deferred));
@@ -356,6 +372,7 @@ Backend::WorkPtr Backend::endCoalescing() {
 
 /// Issues the calls of a batch as one operation of the device. The last work stands for all.
 Backend::WorkPtr Backend::issue_together(Description what, std::vector<DeviceCall> calls) {
+  const std::scoped_lock lock(issuing_);
   what.device = calls[0].work->device();
   for (const auto& [work, call] : calls)
     what.outputs.insert(what.outputs.end(), work->outputs().begin(), work->outputs().end());

@@ -142,6 +142,8 @@ class Backend : public c10d::Backend {
   WorkPtr post(Description what, const std::function<void(const c10::intrusive_ptr<Work>&)>& post_it);
   static void on_done(void* context, tutti_result_t result, const char* text);
   void watch(const c10::intrusive_ptr<Work>& work);
+  bool is_coalescing();
+  void add_to_batch(const c10::intrusive_ptr<Work>& work);
   tutti_comm_t* usable() const;
   tutti_op_t op_for(const c10d::ReduceOp& op, const at::Tensor& tensor, Memory& memory);
   void check_root(int64_t root) const;
@@ -176,9 +178,12 @@ class Backend : public c10d::Backend {
   std::atomic<uint64_t> messages_{0};  ///< the sequence number of sends and receives
   uint64_t monitored_ = 0;
   uint64_t shrunk_ = 0;
-  bool is_coalescing_ = false;
+  /// Guards the next three. Messages take this lock alone: a blocking collective of another thread holds
+  /// issuing_, and may need these messages to end.
+  std::mutex batch_;
+  bool is_coalescing_ = false;  ///< between startCoalescing and endCoalescing
   std::vector<c10::intrusive_ptr<Work>> coalesced_;
-  std::vector<DeviceCall> deferred_;  ///< calls with CUDA tensors between startCoalescing and endCoalescing
+  std::vector<DeviceCall> deferred_;  ///< calls with CUDA tensors
   /// Works that are not complete. Shared with them: they may outlive the backend.
   struct Open {
     std::mutex mutex;
