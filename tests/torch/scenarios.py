@@ -306,6 +306,82 @@ def threads(rank, size):
     assert x.item() == size * size
 
 
+class SlowToDelete(dist.Store):
+    """A store in which an id stays until another rank has gone on."""
+
+    def __init__(self, store):
+        super().__init__()
+        self.store = store
+
+    def set(self, key, value):
+        self.store.set(key, value)
+
+    def clone(self):
+        return self.store.clone()
+
+    def deleteKey(self, key):
+        self.store.wait(["joins again"])
+        time.sleep(0.3)
+        return self.store.delete_key(key)
+
+
+def renewed(rank, size):
+    """A group of the same name and store as an earlier one finds nothing of the earlier one."""
+    world = dist.distributed_c10d._get_default_store()
+
+    def join(store, timeout=60):
+        return tutti.torch._backend.create(store, rank, size, tutti.torch.Options(timeout=seconds(timeout)))
+
+    def ones(group):
+        group.allreduce([torch.ones(1)]).wait()
+
+    # Regression: the keys of a monitored barrier stayed, and the later group's barrier passed at once.
+    store = dist.PrefixStore("renewed/monitored", world)
+    first = join(store)
+    ones(first)
+    first.monitored_barrier(seconds(60))
+    ones(first)
+    assert not any("monitored" in key for key in store.list_keys()), store.list_keys()
+    first.shutdown()
+    second = join(store)
+    if rank == 0:
+        fails(lambda: second.monitored_barrier(seconds(0.2)), "Rank 1 failed to pass monitoredBarrier")
+    ones(second)
+    # Regression: the later group's receiver took the id of an earlier send that no receive had met.
+    store = dist.PrefixStore("renewed/messages", world)
+    first = join(store)
+    ones(first)
+    if rank == 0:
+        before = len(store.list_keys())
+        lost = first.send([torch.ones(1)], 1, 0)
+        while len(store.list_keys()) == before:
+            time.sleep(0.01)
+        dist.barrier()
+        first.abort()
+        fails(lost.wait, "abort")
+    else:
+        dist.barrier()
+        first.abort()
+    second = join(store)
+    x = torch.zeros(1)
+    (second.send([torch.ones(1)], 1, 0) if rank == 0 else second.recv([x], 0, 0)).wait(seconds(30))
+    assert rank == 0 or x.item() == 1
+    # Regression: a rank joined again before rank 0 had deleted the old id, and waited with it for nobody.
+    store = dist.PrefixStore("renewed/id", world)
+    if rank == 0:
+        join(SlowToDelete(store))
+    else:
+        join(store)
+        store.set("joins again", "")
+    ones(join(store, 20))
+    # Regression: the id stayed in the store when not all ranks came.
+    store = dist.PrefixStore("renewed/alone", world)
+    if rank == 0:
+        fails(lambda: join(store, 0.3))
+        assert not store.check(["tutti/id"])
+    dist.barrier()
+
+
 def functional(rank, size):
     """Functional collectives and DTensor."""
     from torch.distributed import _functional_collectives as collective

@@ -88,6 +88,11 @@ def check_threads():
     passes(2, "threads")
 
 
+def check_renewed():
+    """A group that follows another one under the same name finds nothing of it in the store"""
+    passes(2, "renewed")
+
+
 def check_training():
     """DDP at 2 ranks has the bits of one process; with hooks, as FSDP1, FSDP2 and tensor parallel it trains alike"""
     passes(2, "ddp", "ddp_hooks", "compressed", "fsdp", "fsdp1", "tensor_parallel")

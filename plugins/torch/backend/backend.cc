@@ -11,7 +11,7 @@ namespace tutti_torch {
 namespace {
 
 constexpr const char* kIdKey = "tutti/id";
-constexpr const char* kDeviceIdKey = "tutti/id/device";
+constexpr const char* kDeviceIdKey = "id/device";
 // Operators with a factor that a backend keeps, before it frees them all.
 constexpr size_t kPremultipliedMax = 64;
 
@@ -93,8 +93,10 @@ c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store
                                             const Owner& owner) {
   constexpr int kHostMemory = 0;
   const Meeting meeting{.store = *store, .key = kIdKey, .rank = rank, .size = size};
-  tutti_comm_t* const comm = join_ranks(meeting, *options, kHostMemory, nullptr);
-  return Groups::all().add(c10::make_intrusive<Backend>(store, rank, size, options, comm, owner));
+  const Joined joined = join_ranks(meeting, *options, kHostMemory, nullptr);
+  // A later group of the same name must not find the keys of this one.
+  const auto own = c10::make_intrusive<c10d::PrefixStore>("tutti/" + joined.name, store);
+  return Groups::all().add(c10::make_intrusive<Backend>(own, rank, size, options, joined.comm, owner));
 }
 
 void Backend::leave_all() {
@@ -178,7 +180,7 @@ DeviceSide& Backend::side_on(at::Device device) {
   if (!device_) {
     const Meeting meeting{.store = *store_, .key = kDeviceIdKey, .rank = rank_, .size = size_};
     const int number = TUTTI_CUDA_DEVICE(static_cast<int>(device.index()));
-    device_ = std::make_unique<DeviceSide>(join_ranks(meeting, *options_, number, &join_stop_), device);
+    device_ = std::make_unique<DeviceSide>(join_ranks(meeting, *options_, number, &join_stop_).comm, device);
     side_ = device_.get();
     try {
       join_stop_.check();
@@ -411,7 +413,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64_t>& ex
   int size = 0;
   throw_on(tutti_comm_rank(comm, &rank));
   throw_on(tutti_comm_count(comm, &size));
-  const auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("tutti/shrunk/", ++shrunk_), store_);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("shrunk/", ++shrunk_), store_);
   const auto own = own_options(options, *options_);
   return Groups::all().add(c10::make_intrusive<Backend>(store, rank, size, own, comm));
 }

@@ -155,7 +155,7 @@ class Backend : public c10d::Backend {
                       const c10d::AllgatherOptions& options, const char* title);
   WorkPtr all_reduce_sparse_now(at::Tensor& tensor, const c10d::AllreduceOptions& options);
 
-  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Store> store_;  ///< for this instance of the group alone
   c10::intrusive_ptr<GroupOptions> options_;
   const c10::weak_intrusive_ptr<c10d::ProcessGroup> owner_;  ///< which owns this
   std::shared_ptr<Observers> observers_ = std::make_shared<Observers>();

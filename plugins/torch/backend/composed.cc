@@ -40,15 +40,16 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   // Through the store, so that a rank that is stuck in another call is found, and no call is disturbed.
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
   const auto deadline = Clock::now() + timeout;
-  const std::string prefix = c10::str("tutti/monitored/", monitored_++, "/");
+  const std::string prefix = c10::str("monitored/", monitored_++, "/");
   const std::string verdict = prefix + "verdict";
+  const std::string read = prefix + "read";
   const std::string done = prefix + "done";
   if (rank_ != 0) {
     store_->set(prefix + std::to_string(rank_), "here");
     const bool came = comes(*store_, verdict, deadline);
     const auto value = came ? store_->get(verdict) : std::vector<uint8_t>{};
     if (came && value == std::vector<uint8_t>{'o', 'k'}) {
-      if (store_->add(prefix + "read", 1) == size_ - 1) store_->set(done, "all");
+      if (store_->add(read, 1) == size_ - 1) store_->set(done, "all");
       return;
     }
     fail(c10::str("Rank ", rank_,
@@ -71,8 +72,11 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   }
   store_->set(verdict, text);
   if (!missing.empty()) fail(text);
-  // Rank 0 may hold the store: it stays until all ranks have read the verdict.
-  if (size_ > 1) (void)comes(*store_, done, deadline);
+  // Rank 0 may hold the store: it stays until all ranks have read the verdict. Then nobody needs the keys.
+  if (size_ == 1 || comes(*store_, done, deadline)) {
+    for (int rank = 1; rank < size_; ++rank) forget(*store_, prefix + std::to_string(rank));
+    for (const std::string& key : {verdict, read, done}) forget(*store_, key);
+  }
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {

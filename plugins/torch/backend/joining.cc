@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <set>
+#include <thread>
 
 #include "backend.h"
 
@@ -16,6 +18,46 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookAgain{1};
 // The longest pause between two looks into the store.
 constexpr milliseconds kLookIntoStore{50};
+
+/// The ids with which ranks of this process have joined. A later group of the same name may find an old id,
+/// because rank 0 deletes the id only when its own communicator is there.
+class UsedIds {
+ public:
+  static UsedIds& all() {
+    static auto* const used = new UsedIds;  // outlives everything
+    return *used;
+  }
+  /// Returns whether the id is new to the rank.
+  bool add(int rank, const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    return used_.emplace(rank, name).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<int, std::string>> used_;
+};
+
+/// A short name for an id, which is random. FNV-1a.
+std::string name_of(const tutti_unique_id_t& id) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : id.bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  return std::to_string(hash);
+}
+
+/// Rank 0 deletes its id in the end: all ranks have the id, or the join has failed.
+class Deleter {
+ public:
+  explicit Deleter(const Meeting& meeting) : meeting_(meeting) {}
+  ~Deleter() {
+    if (meeting_.rank == 0 && meeting_.size > 1) forget(meeting_.store, meeting_.key);
+  }
+  Deleter(const Deleter&) = delete;
+  Deleter& operator=(const Deleter&) = delete;
+
+ private:
+  const Meeting& meeting_;
+};
 
 /// Waits for the key of rank 0. Looks again and again: nobody can end a wait inside the store, and torch's
 /// TCP store writes a warning for each wait whose time is over. Errors: those of the store; the timeout; the
@@ -40,16 +82,28 @@ tutti_unique_id_t share_id(const Meeting& meeting, milliseconds timeout, JoinSto
     if (size > 1) store.set(key, std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
     return id;
   }
-  if (stop != nullptr) {
-    wait_for_key(meeting, timeout, *stop);
-  } else {
-    store.wait({key}, timeout);
+  const auto deadline = Clock::now() + timeout;
+  for (;;) {
+    if (stop != nullptr) {
+      wait_for_key(meeting, timeout, *stop);
+    } else {
+      store.wait({key}, timeout);
+    }
+    const auto value = store.get(key);
+    if (!value.empty()) {  // else torch's TCP store has lost the key since the wait: rank 0 deleted an old id
+      TORCH_CHECK(value.size() == sizeof(id.bytes), "tutti: the store holds ", value.size(), " bytes under ",
+                  key, " instead of an id");
+      std::copy(value.begin(), value.end(), id.bytes);
+      if (UsedIds::all().add(rank, name_of(id))) return id;
+    }
+    if (Clock::now() >= deadline)
+      std::rethrow_exception(error_of(TUTTI_TIMEOUT, "rank 0 of the group has not come again", timeout));
+    if (stop != nullptr) {
+      stop->pause(kLookAgain);
+    } else {
+      std::this_thread::sleep_for(kLookAgain);
+    }
   }
-  const auto value = store.get(key);
-  TORCH_CHECK(value.size() == sizeof(id.bytes), "tutti: the store holds ", value.size(), " bytes under ", key,
-              " instead of an id");
-  std::copy(value.begin(), value.end(), id.bytes);
-  return id;
 }
 
 /// Waits until the communicator has been created, or could not be.
@@ -81,8 +135,17 @@ void JoinStop::pause(milliseconds time) {
   TORCH_CHECK(!is_stopped, kGroupHasEnded);
 }
 
-tutti_comm_t* join_ranks(const Meeting& meeting, const GroupOptions& options, int device, JoinStop* stop) {
+void forget(c10d::Store& store, const std::string& key) {
+  try {
+    store.deleteKey(key);
+  } catch (const std::exception&) {
+    // A store that cannot delete keys, or has gone: nothing depends on it.
+  }
+}
+
+Joined join_ranks(const Meeting& meeting, const GroupOptions& options, int device, JoinStop* stop) {
   const auto timeout = std::clamp(options.timeout, milliseconds(1), kLongestDeadline);
+  const Deleter deleter(meeting);
   const tutti_unique_id_t id = share_id(meeting, timeout, stop);
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.device = device;
@@ -96,14 +159,7 @@ tutti_comm_t* join_ranks(const Meeting& meeting, const GroupOptions& options, in
   std::unique_ptr<tutti_comm_t, Abort> comm(created);
   if (result == TUTTI_IN_PROGRESS) result = wait_for_creation(created, *stop);
   throw_on(result, timeout);
-  if (meeting.rank == 0 && meeting.size > 1) {
-    try {
-      meeting.store.deleteKey(meeting.key);  // all ranks have the id; a later group may have the same name
-    } catch (const std::exception&) {
-      // A store that cannot delete keys.
-    }
-  }
-  return comm.release();
+  return {.comm = comm.release(), .name = name_of(id)};
 }
 
 }  // namespace tutti_torch

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace tutti_torch {
@@ -40,8 +41,16 @@ struct Meeting {
   int size;
 };
 
+struct Joined {
+  tutti_comm_t* comm;
+  std::string name;  ///< of this instance of the group: equal on all ranks, and never used again
+};
+
+/// Deletes the key, if the store can.
+void forget(c10d::Store& store, const std::string& key);
+
 /// Blocks until all ranks have come, at most for the group's timeout. `device` as in tutti_config_t. `stop`
-/// may be null: then nobody ends the wait. The caller owns the result.
-tutti_comm_t* join_ranks(const Meeting& meeting, const GroupOptions& options, int device, JoinStop* stop);
+/// may be null: then nobody ends the wait. The caller owns the communicator.
+Joined join_ranks(const Meeting& meeting, const GroupOptions& options, int device, JoinStop* stop);
 
 }  // namespace tutti_torch

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "joining.h"
+
 namespace tutti_torch {
 namespace {
 
@@ -42,7 +44,7 @@ Mail::~Mail() {
 }
 
 std::string Mail::key(int from, int to) const {
-  return c10::str("tutti/pair/", from, "/", to);
+  return c10::str("pair/", from, "/", to);
 }
 
 void Mail::send(const at::Tensor& tensor, int peer, int tag, const c10::intrusive_ptr<Work>& work) {
@@ -434,19 +436,10 @@ bool Mail::advance_creation(Line& line, int peer, bool is_incoming) {
     return false;
   }
   line.state = State::kReady;
-  if (is_incoming) forget(key(peer, rank_));
+  if (is_incoming) forget(*store_, key(peer, rank_));
   for (Outgoing& message : std::exchange(line.waiting, {})) transmit(line, peer, std::move(message));
   if (is_incoming) listen(peer);
   return false;
-}
-
-/// A store may serve a later process group under the same name.
-void Mail::forget(const std::string& key) {
-  try {
-    store_->deleteKey(key);
-  } catch (const std::exception&) {
-    // A store that cannot delete keys, or has gone: nothing depends on it.
-  }
 }
 
 /// Ends what has waited too long. Returns whether anything did. `next`: the earliest deadline of the rest.

@@ -89,7 +89,6 @@ class Mail {
   void run_clerk();
   void look_for_senders(std::unique_lock<std::recursive_mutex>& lock);
   bool advance_creation(Line& line, int peer, bool is_incoming);
-  void forget(const std::string& key);
   bool expire(Clock::time_point now, Clock::time_point& next);
   void begin(Line& line, const tutti_unique_id_t& id, int pair_rank);
 
