@@ -80,6 +80,13 @@ def collectives(rank, size):
         swapped = torch.empty(size, dtype=torch.int64)
         done(dist.all_to_all_single(swapped, torch.arange(size) + 10 * rank, async_op=asynchronous))
         assert swapped.tolist() == [10 * r + rank for r in range(size)]
+        swapped = torch.arange(size) + 10 * rank  # in place
+        done(dist.all_to_all_single(swapped, swapped, async_op=asynchronous))
+        assert swapped.tolist() == [10 * r + rank for r in range(size)]
+        # Regression: split sizes on some ranks only were a mismatch.
+        splits = [1] * size if rank == 1 else None
+        done(dist.all_to_all_single(swapped, torch.arange(size) + 10 * rank, splits, splits, async_op=asynchronous))
+        assert swapped.tolist() == [10 * r + rank for r in range(size)]
         # Rank r sends q + 1 rows to rank q.
         splits = [q + 1 for q in range(size)]
         rows = torch.empty(size * (rank + 1), 2)

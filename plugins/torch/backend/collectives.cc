@@ -29,20 +29,15 @@ void check_same_type(const at::Tensor& a, const at::Tensor& b) {
 }
 
 /// Elements that go to or come from each rank, for all_to_all.
-struct Blocks {
+std::vector<size_t> blocks_of(const at::Tensor& tensor, const Memory& memory,
+                              const std::vector<int64_t>& splits, int size, const char* what) {
   std::vector<size_t> counts;
-  bool equal = true;
-};
-
-Blocks blocks_of(const at::Tensor& tensor, const Memory& memory, const std::vector<int64_t>& splits, int size,
-                 const char* what) {
-  Blocks blocks;
   if (splits.empty()) {
     TORCH_CHECK(tensor.dim() == 0 || tensor.size(0) % size == 0, "tutti: dimension 0 of the ", what, " has ",
                 tensor.dim() == 0 ? 1 : tensor.size(0), " elements, which ", size,
                 " ranks cannot share equally; pass split sizes");
-    blocks.counts.assign(size, memory.count / size);
-    return blocks;
+    counts.assign(size, memory.count / size);
+    return counts;
   }
   TORCH_CHECK(splits.size() == static_cast<size_t>(size), "tutti: there are ", splits.size(), " ", what,
               " split sizes for ", size, " ranks");
@@ -53,10 +48,9 @@ Blocks blocks_of(const at::Tensor& tensor, const Memory& memory, const std::vect
   const size_t row = rows == 0 ? 0 : memory.count / static_cast<size_t>(rows);
   for (const int64_t split : splits) {
     TORCH_CHECK(split >= 0, "tutti: the ", what, " split size ", split, " is negative");
-    blocks.counts.push_back(static_cast<size_t>(split) * row);
+    counts.push_back(static_cast<size_t>(split) * row);
   }
-  blocks.equal = std::all_of(splits.begin(), splits.end(), [&](int64_t split) { return split == splits[0]; });
-  return blocks;
+  return counts;
 }
 
 }  // namespace
@@ -419,25 +413,30 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& input_splits,
                                         const c10d::AllToAllOptions& options) {
   check_same_type(output, input);
-  const Memory send = contiguous(input, false);
+  Memory send = contiguous(input, false);
   const Memory recv = contiguous(output, false);
-  const Blocks sends = blocks_of(input, send, input_splits, size_, "input");
-  const Blocks recvs = blocks_of(output, recv, output_splits, size_, "output");
-  // Ranks must agree on the form of the call, and splits that this rank finds equal may be unequal elsewhere.
-  const bool is_equal = input_splits.empty() && output_splits.empty();
-  TORCH_CHECK(!is_equal || send.count == recv.count, "tutti: all_to_all has an input of ", input.numel(),
+  auto sends = blocks_of(input, send, input_splits, size_, "input");
+  auto recvs = blocks_of(output, recv, output_splits, size_, "output");
+  const bool has_splits = !input_splits.empty() || !output_splits.empty();
+  TORCH_CHECK(has_splits || send.count == recv.count, "tutti: all_to_all has an input of ", input.numel(),
               " elements and an output of ", output.numel(), "; without split sizes they must be equal");
-  return issue({.type = OpType::ALLTOALL_BASE,
-                .title = "tutti:all_to_all",
-                .inputs = {input},
-                .outputs = {output},
-                .timeout = options.timeout,
-                .is_async = options.asyncOp},
-               [send, recv, sends, recvs, is_equal](tutti_comm_t* comm, tutti_stream_t stream) {
-                 if (is_equal)
-                   return tutti_all_to_all(send.data, recv.data, sends.counts[0], send.type, comm, stream);
-                 return tutti_all_to_all_v(send.data, sends.counts.data(), nullptr, recv.data,
-                                           recvs.counts.data(), nullptr, send.type, comm, stream);
+  const auto work = make_work({.type = OpType::ALLTOALL_BASE,
+                               .title = "tutti:all_to_all",
+                               .inputs = {input},
+                               .outputs = {output},
+                               .timeout = options.timeout},
+                              sequence_);
+  if (send.data == recv.data) {  // all_to_all_v has no in place
+    const at::Tensor copy = input.clone();
+    work->keep(copy);
+    send = contiguous(copy, false);
+  }
+  // The ranks must agree on the form of the call, and another rank may have passed splits.
+  return issue(work, options.asyncOp,
+               [send, recv, sends = std::move(sends), recvs = std::move(recvs)](tutti_comm_t* comm,
+                                                                                tutti_stream_t stream) {
+                 return tutti_all_to_all_v(send.data, sends.data(), nullptr, recv.data, recvs.data(), nullptr,
+                                           send.type, comm, stream);
                });
 }
 
