@@ -426,15 +426,19 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                .outputs = {output},
                                .timeout = options.timeout},
                               sequence_);
-  if (send.data == recv.data) {  // all_to_all_v has no in place
+  // The ranks must agree on the form of the call, and another rank may have passed splits. Devices have a
+  // faster one for short equal blocks, so there all ranks pass splits, or none.
+  const bool is_equal = !has_splits && input.is_cuda();
+  if (!is_equal && send.data == recv.data) {  // all_to_all_v has no in place
     const at::Tensor copy = input.clone();
     work->keep(copy);
     send = contiguous(copy, false);
   }
-  // The ranks must agree on the form of the call, and another rank may have passed splits.
   return issue(work, options.asyncOp,
-               [send, recv, sends = std::move(sends), recvs = std::move(recvs)](tutti_comm_t* comm,
-                                                                                tutti_stream_t stream) {
+               [send, recv, sends = std::move(sends), recvs = std::move(recvs), is_equal](
+                   tutti_comm_t* comm, tutti_stream_t stream) {
+                 if (is_equal)
+                   return tutti_all_to_all(send.data, recv.data, sends[0], send.type, comm, stream);
                  return tutti_all_to_all_v(send.data, sends.data(), nullptr, recv.data, recvs.data(), nullptr,
                                            send.type, comm, stream);
                });
