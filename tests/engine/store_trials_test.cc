@@ -111,6 +111,15 @@ TEST(StoreTrialsTest, AnyRingHasTrialsOrNone) {
   }
 }
 
+// Goal: a first trial that went wrong does not decide for long. Cores are cold then, and far cores took three
+// times as long for 500 calls in half of the starts (reduce_scatter of 384 KiB of 4 ranks).
+TEST(StoreTrialsTest, TheSecondTrialFollowsSoon) {
+  for (const uint64_t slots : {16u, 128u}) {
+    EXPECT_EQ(StoreTrials::next_trial(2 * slots, slots, kMiddle), 576u);
+    EXPECT_EQ(StoreTrials::next_trial(576 + 2 * slots, slots, kMiddle), 576u + 2048);
+  }
+}
+
 // Goal: no kind is always tried on the first slice of a message, which takes longer than the others.
 TEST(StoreTrialsTest, EachKindIsTriedInEachPlace) {
   constexpr uint64_t kSlots = 32;
@@ -245,7 +254,7 @@ TEST(StoreTrialsTest, LongerPiecesTryMoreKinds) {
 // Goal: a small difference does not make the writer change back and forth.
 TEST(StoreTrialsTest, ASmallDifferenceChangesNothing) {
   const StoreTrials::Costs equal = {100, 100, 0};
-  const StoreTrials::Costs slightly = {140, 100, 0};
+  const StoreTrials::Costs slightly = {125, 100, 0};
   EXPECT_EQ(choose(kOrdinary, equal, slightly), kOrdinary);
   EXPECT_EQ(choose(kStreaming, equal, slightly), kStreaming);
   const StoreTrials::Costs near = {100, 140, 101};
@@ -282,8 +291,9 @@ TEST(StoreTrialsTest, ShortSlicesNeedMoreTrials) {
     return trials.costs()[0] * 1000 / StoreTrials::kUnit;
   };
   EXPECT_EQ(after_one_slow(4096), 1125u);
-  EXPECT_EQ(after_one_slow(8192), 1166u);
-  EXPECT_EQ(after_one_slow(16384), 1333u);
+  EXPECT_EQ(after_one_slow(8192), 1125u);
+  EXPECT_EQ(after_one_slow(16384), 1200u);
+  EXPECT_EQ(after_one_slow(65536), 1333u);
 }
 
 // Goal: one short time is forgotten, as one long one is. A mean of whole picoseconds stayed at 35 of 38.
