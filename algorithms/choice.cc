@@ -23,12 +23,13 @@ struct ConditionName {
   Condition condition;
   std::string_view name;
 };
-constexpr std::array<ConditionName, 7> kConditionNames = {{{Condition::kAny, "any"},
+constexpr std::array<ConditionName, 8> kConditionNames = {{{Condition::kAny, "any"},
                                                            {Condition::kPublish, "publish"},
                                                            {Condition::kReference, "reference"},
                                                            {Condition::kMulticast, "multicast"},
                                                            {Condition::kShort, "short"},
                                                            {Condition::kHosts, "hosts"},
+                                                           {Condition::kContainers, "containers"},
                                                            {Condition::kOversubscribed, "oversubscribed"}}};
 
 bool is_blank(char c) {
@@ -146,7 +147,8 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
 
   const auto condition = parse_condition(words[3]);
   if (!condition)
-    return "expected any, publish, reference, multicast, short, hosts or oversubscribed as condition, not " +
+    return "expected any, publish, reference, multicast, short, hosts, containers or oversubscribed as "
+           "condition, not " +
            quoted(words[3]);
   row->condition = *condition;
 
@@ -166,6 +168,7 @@ bool holds(Condition condition, const Request& request, const Facts& facts, bool
     case Condition::kMulticast: return facts.can_multicast;
     case Condition::kShort: return is_short;
     case Condition::kHosts: return facts.host_count > 1;
+    case Condition::kContainers: return facts.host_count > 1 && facts.are_containers;
     case Condition::kOversubscribed: {
       const uint32_t hosts = std::max(1u, facts.host_count);
       return (request.rank_count + hosts - 1) / hosts > facts.cores;

@@ -20,7 +20,8 @@ struct ChoiceRow {
   uint64_t bytes_min = 0;  ///< of Request::block_bytes times the blocks (the message)
   uint64_t bytes_max = UINT64_MAX;
   /// A condition on the facts. kAny: always true. kShort: packets can and should carry the message. kHosts:
-  /// several hosts. kOversubscribed: more ranks than cores on a host.
+  /// several hosts. kContainers: these are parts of one machine. kOversubscribed: more ranks than cores on a
+  /// host.
   enum class Condition : uint8_t {
     kAny,
     kPublish,
@@ -28,6 +29,7 @@ struct ChoiceRow {
     kMulticast,
     kShort,
     kHosts,
+    kContainers,
     kOversubscribed
   } condition = Condition::kAny;
   std::string algorithm;

@@ -93,6 +93,7 @@ Facts Machine::facts(uint32_t rank_count, uint32_t emulated_hosts) {
   for (uint32_t rank = 0; rank < rank_count; ++rank) host_of.push_back(emulated_hosts * rank / rank_count);
   facts.host_count = emulated_hosts;
   facts.host_of = host_of;
+  facts.are_containers = true;
   facts.can_publish = false;
   facts.levels = {};
   facts.order = {};

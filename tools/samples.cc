@@ -332,17 +332,17 @@ std::vector<Samples::Range> Samples::ranges_of_gains(const std::vector<Known>& k
   return ranges;
 }
 
-std::string Samples::print_rows(const Case& any, const std::vector<Range>& ranges) {
+std::string Samples::print_rows(const Case& any, ChoiceRow::Condition of_hosts,
+                                const std::vector<Range>& ranges) {
   std::string out;
   for (const Range& range : ranges) {
-    const ChoiceRow row{
-        .collective = any.collective,
-        .ranks_min = any.ranks,
-        .ranks_max = any.ranks,
-        .bytes_min = range.from,
-        .bytes_max = range.to,
-        .condition = any.hosts > 1 ? ChoiceRow::Condition::kHosts : ChoiceRow::Condition::kPublish,
-        .algorithm = range.first->winner};
+    const ChoiceRow row{.collective = any.collective,
+                        .ranks_min = any.ranks,
+                        .ranks_max = any.ranks,
+                        .bytes_min = range.from,
+                        .bytes_max = range.to,
+                        .condition = any.hosts > 1 ? of_hosts : ChoiceRow::Condition::kPublish,
+                        .algorithm = range.first->winner};
     out += print_row(row) + note_of(*range.first) + "\n";
   }
   return out;
@@ -364,13 +364,14 @@ std::vector<Case> Samples::kinds() const {
   return kinds;
 }
 
-std::string Samples::table() const {
+std::string Samples::table(bool are_containers) const {
+  const auto of_hosts = are_containers ? ChoiceRow::Condition::kContainers : ChoiceRow::Condition::kHosts;
   std::string out = kTitle;
   for (const Case& any : kinds()) {
     const auto judge = [&](uint64_t bytes, const std::string& before) {
       return known_of(any, bytes, before);
     };
-    out += print_rows(any, all_ranges(known_sizes(any, judge)));
+    out += print_rows(any, of_hosts, all_ranges(known_sizes(any, judge)));
   }
   return out;
 }
@@ -385,7 +386,7 @@ std::string Samples::table_of_gains(const Noise& noise) const {
       std::string winner = clear_winner_of(times, before, part);
       return Known{bytes, std::move(times), std::move(winner)};
     };
-    out += print_rows(any, ranges_of_gains(known_sizes(any, judge)));
+    out += print_rows(any, ChoiceRow::Condition::kHosts, ranges_of_gains(known_sizes(any, judge)));
   }
   return out;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/choice.h"
 #include "core/result.h"
 #include "tools/paired_times.h"
 
@@ -78,8 +79,8 @@ class Samples {
   /// 2 %. Where the cores were at several distances, the means at each of them count, but for distances at
   /// which few algorithms were measured. A row ends where the next one's algorithm gets faster, as far as
   /// both sizes tell. The last row holds for all longer calls, too, if one of 1 MiB was measured; else up to
-  /// twice the longest one measured.
-  std::string table() const;
+  /// twice the longest one measured. `are_containers`: several hosts are parts of one machine.
+  std::string table(bool are_containers = false) const;
 
   /// What the library chose itself for alike cases; empty: unknown.
   std::string own_choice(const Case& any, uint64_t bytes) const;
@@ -127,7 +128,8 @@ class Samples {
   std::vector<Known> known_sizes(const Case& any, const Judge& judge) const;
   static std::vector<Range> all_ranges(const std::vector<Known>& known);
   static std::vector<Range> ranges_of_gains(const std::vector<Known>& known);
-  static std::string print_rows(const Case& any, const std::vector<Range>& ranges);
+  static std::string print_rows(const Case& any, ChoiceRow::Condition of_hosts,
+                                const std::vector<Range>& ranges);
   static std::string note_of(const Known& size);
   /// A case of each collective, number of ranks and number of hosts.
   std::vector<Case> kinds() const;

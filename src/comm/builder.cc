@@ -538,11 +538,13 @@ void CommunicatorBuilder::count_cores(const std::vector<RankFacts>& facts) {
   for (uint32_t host = 0; host < host_count_; ++host) {
     cores_ = std::min(cores_, cores_of([&](uint32_t rank) { return host_of_[rank] == host; }));
   }
-  // Emulated hosts share the cores of one machine.
+  // Containers share the cores of their machine.
   const auto is_here = [&](uint32_t rank) { return facts[rank].machine == facts[rank_].machine; };
   uint32_t ranks_here = 0;
   for (uint32_t rank = 0; rank < rank_count_; ++rank) ranks_here += is_here(rank) ? 1 : 0;
   own_cores_ = cores_of(is_here);
+  // A topology file of the user tells of other hosts.
+  are_containers_ = host_count_ > 1 && ranks_here == rank_count_ && facts[0].names_topology == 0;
   choose_waiting(ranks_here);
 }
 

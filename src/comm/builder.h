@@ -86,8 +86,9 @@ class CommunicatorBuilder {
   SegmentHeader* header_ = nullptr;
   std::vector<uint32_t> host_of_;  ///< by rank; numbered in the order of their lowest ranks
   uint32_t host_count_ = 1;
-  uint32_t cores_ = 1;      ///< of the host with the fewest
-  uint32_t own_cores_ = 1;  ///< of this machine
+  uint32_t cores_ = 1;           ///< of the host with the fewest
+  uint32_t own_cores_ = 1;       ///< of this machine
+  bool are_containers_ = false;  ///< the hosts are parts of one machine
   WaitMode wait_mode_ = WaitMode::kYield;
   WaitMode striped_wait_mode_ = WaitMode::kYield;
   uint64_t longest_sleep_ns_ = Waiter::kLongestSleepNs;

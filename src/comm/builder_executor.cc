@@ -82,6 +82,7 @@ Status CommunicatorBuilder::allocate_host() {
                                                                  .reproducible = options_.reproducible,
                                                                  .threads = options_.threads,
                                                                  .cores = cores_,
+                                                                 .are_containers = are_containers_,
                                                                  .wait_mode = wait_mode_,
                                                                  .striped_wait_mode = striped_wait_mode_,
                                                                  .longest_sleep_ns = longest_sleep_ns_,

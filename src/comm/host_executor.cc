@@ -77,6 +77,7 @@ Facts HostExecutor::facts() const {
           .can_reference = peers.is_one_process(),
           .host_count = peers.host_count(),
           .host_of = has_hosts ? std::span<const uint32_t>(peers.host_of()) : std::span<const uint32_t>(),
+          .are_containers = options_.are_containers,
           .levels = options_.topology == nullptr ? std::span<const std::vector<uint32_t>>()
                                                  : options_.topology->levels(),
           .order = options_.topology == nullptr ? std::span<const uint32_t>() : options_.topology->order(),

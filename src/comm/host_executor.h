@@ -34,8 +34,9 @@ struct HostExecutorOptions {
   SegmentShape shape;
   const JobTopology* topology = nullptr;  ///< null for a single rank
   bool reproducible = false;
-  uint32_t threads = 1;  ///< that work on one operation
-  uint32_t cores = 1;    ///< of the host with the fewest
+  uint32_t threads = 1;         ///< that work on one operation
+  uint32_t cores = 1;           ///< of the host with the fewest
+  bool are_containers = false;  ///< the hosts are parts of one machine
   WaitMode wait_mode = WaitMode::kYield;
   WaitMode striped_wait_mode = WaitMode::kYield;  ///< while several threads of every rank work
   uint64_t longest_sleep_ns = Waiter::kLongestSleepNs;

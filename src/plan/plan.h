@@ -148,6 +148,7 @@ struct Facts {
   /// Each rank's host, 0..host_count-1. Hosts are numbered in the order of their lowest ranks. Empty: one
   /// host, or the hosts are unknown. Borrowed: must outlive the facts.
   std::span<const uint32_t> host_of = {};
+  bool are_containers = false;  ///< all hosts are parts of one machine, so no network joins them
   /// Groups of ranks that are near each other, from small groups (a cache, a NUMA node, a package) to large
   /// ones (hosts, hosts below one switch). Each level numbers its groups as host_of numbers hosts. Empty: not
   /// known, or there are none. Borrowed.

@@ -83,6 +83,7 @@ TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
           facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
           facts.can_reference = placement.host_count == 1 && (bits & 16) != 0;
           facts.can_multicast = placement.host_count == 1 && (bits & 32) != 0;
+          facts.are_containers = placement.host_count > 1 && (bits & 8) != 0;
           const uint64_t short_bytes = facts.can_reference && !facts.can_publish ? 524288 : 0;
           uint32_t row = 0;
           (void)table.choose(request, facts, &row, short_bytes);
@@ -141,6 +142,26 @@ TEST(ChoiceTest, OnSeveralHostsHierarchicalAlgorithmsAreChosen) {
   EXPECT_EQ(chosen(Collective::kAllGather, 1 << 20), "hierarchical");
   EXPECT_EQ(chosen(Collective::kReduceScatter, 1 << 20), "hierarchical");
   EXPECT_EQ(chosen(Collective::kBarrier, 1), "hierarchical");
+}
+
+// Goal: containers of one machine, between which no link is slower than the cores, take what was measured
+// there.
+TEST(ChoiceTest, ContainersOfOneMachineHaveRowsOfTheirOwn) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  const test::Placement placement = test::place_contiguous({2, 2});
+  const auto chosen = [&](Collective collective, uint64_t message_bytes, bool are_containers) {
+    Facts facts = placement.facts();
+    facts.are_containers = are_containers;
+    const uint64_t blocks = collective == Collective::kAllToAll ? 4 : 1;
+    return std::string(name_of(table.choose(
+        {.collective = collective, .rank_count = 4, .block_bytes = message_bytes / blocks}, facts)));
+  };
+  EXPECT_EQ(chosen(Collective::kAllReduce, 1 << 20, true), "recursive_halving_doubling");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 1 << 20, false), "hierarchical");
+  EXPECT_EQ(chosen(Collective::kAllToAll, 1 << 10, true), "hierarchical");
+  EXPECT_EQ(chosen(Collective::kAllToAll, 1 << 10, false), "direct");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 10, true), "chain");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 10, false), "hierarchical_binomial");
 }
 
 // In turns on two hosts no host's sum is a part of the canonical tree, and what does not know its hosts

@@ -29,6 +29,23 @@ TEST(PlaceTest, AHostIdTellsProcessesApart) {
   EXPECT_EQ(find_locality("a").machine, find_locality("b").machine);
 }
 
+// Goal: hosts that are containers of one machine have rows of the table for themselves, and ranks know that
+// they are. Between other hosts an all_to_all of 16 bytes takes "direct".
+TEST(PlaceTest, ContainersOfOneMachineKnowThatTheyAre) {
+  const ClusterOptions options{.layout = processes(4), .hosts = {0, 0, 1, 1}};
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    const std::vector<int> sent(4, rank.rank());
+    std::vector<int> received(4);
+    rank.expect_ok(tutti_all_to_all(sent.data(), received.data(), 1, TUTTI_INT32, rank.comm, TUTTI_BLOCKING),
+                   "all_to_all");
+    rank.expect_true(received == std::vector<int>{0, 1, 2, 3}, "the blocks");
+    char text[1024] = "";
+    rank.expect_ok(tutti_comm_explain(rank.comm, text, sizeof(text)), "explain");
+    rank.expect_true(std::string_view(text).find("hierarchical") != std::string_view::npos, text);
+  });
+  EXPECT_EQ(failures, "");
+}
+
 struct Hosts {
   const char* name;
   std::vector<int> layout;

@@ -88,6 +88,19 @@ TEST(SamplesTest, SamplesAreKeptAsTheyArePrinted) {
   EXPECT_EQ(again->table(), samples.table());
 }
 
+// Goal: what was measured between emulated hosts is no choice for jobs on real ones.
+TEST(SamplesTest, RowsOfContainersAreForContainers) {
+  Samples samples;
+  for (int n = 0; n < 3; ++n) samples.add(case_of("ring", 4, 2), 1024, {1}, "ring");
+  for (const bool are_containers : {false, true}) {
+    const auto table = ChoiceTable::parse(samples.table(are_containers));
+    ASSERT_TRUE(table) << table.status().text();
+    ASSERT_EQ(table->rows().size(), 1u);
+    EXPECT_EQ(table->rows()[0].condition,
+              are_containers ? ChoiceRow::Condition::kContainers : ChoiceRow::Condition::kHosts);
+  }
+}
+
 // Goal: rows neither overlap nor are empty, whatever the sizes. Method: each size has another winner.
 TEST(SamplesTest, RowsOfAnySizesFollowEachOther) {
   Samples samples;

@@ -199,9 +199,10 @@ class Tuner {
     return true;
   }
 
+  std::string table() const { return samples_.table(options_.emulated_hosts > 1); }
+
   int save() const {
-    for (const auto& [path, text] :
-         {std::pair(files_.samples, samples_.print()), {files_.table, samples_.table()}}) {
+    for (const auto& [path, text] : {std::pair(files_.samples, samples_.print()), {files_.table, table()}}) {
       if (const Status kept = topology::keep_text(path, text); !kept)
         return fail(kBadUsage, std::string(kept.text()));
     }
@@ -224,7 +225,7 @@ class Tuner {
 
   int finish(size_t done, size_t all) const {
     if (isatty(STDERR_FILENO) != 0) std::cerr << "\n";
-    const std::string table = samples_.table();
+    const std::string table = this->table();
     if (table.find('\n') + 1 == table.size() || (worked_ == 0 && failed_ + left_out_ > 0))
       return fail(kRefused, "nothing was measured. The last failure: " + last_failure_);
     // Nothing may have been left to measure, but the table may be missing, or be of other samples.
