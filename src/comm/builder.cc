@@ -65,40 +65,28 @@ uint64_t hash_of_choice(const Process& process, const std::string& algorithm) {
 
 /// The error names the first difference, with both values.
 Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
-  const auto differ = [rank](const char* what, unsigned long long value, unsigned long long reference) {
-    return Status(Code::kInvalidArgument,
-                  format("%s is %llu on rank %u and %llu on rank 0: it must be the same on all ranks", what,
-                         value, rank, reference));
+  struct Setting {
+    const char* name;
+    unsigned long long theirs, first;
   };
-  if (theirs.configured_slots != first.configured_slots) {
-    return differ("TUTTI_SLOTS (0: not set)", theirs.configured_slots, first.configured_slots);
-  }
-  if (theirs.slot_bytes != first.slot_bytes) {
-    return differ("TUTTI_SLOT_BYTES", theirs.slot_bytes, first.slot_bytes);
-  }
-  if (theirs.reproducible != first.reproducible) {
-    return differ("the setting \"reproducible\"", theirs.reproducible, first.reproducible);
-  }
-  if (theirs.threads != first.threads) {
-    return differ("the number of threads (config.threads or TUTTI_THREADS)", theirs.threads, first.threads);
-  }
-  if (theirs.heartbeat_ms != first.heartbeat_ms) {
-    return differ("TUTTI_HEARTBEAT_MS", theirs.heartbeat_ms, first.heartbeat_ms);
+  const Setting settings[] = {
+      {"TUTTI_SLOTS (0: not set)", theirs.configured_slots, first.configured_slots},
+      {"TUTTI_SLOT_BYTES", theirs.slot_bytes, first.slot_bytes},
+      {"the setting \"reproducible\"", theirs.reproducible, first.reproducible},
+      {"the number of threads (config.threads or TUTTI_THREADS)", theirs.threads, first.threads},
+      {"TUTTI_HEARTBEAT_MS", theirs.heartbeat_ms, first.heartbeat_ms},
+      {"TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes},
+      // By the next three, a rank knows whether a peer may use its buffers.
+      {"TUTTI_REFERENCE_BYTES", theirs.reference_bytes, first.reference_bytes},
+      {"TUTTI_PULL_BYTES", theirs.pull_bytes, first.pull_bytes},
+      {"whether TUTTI_PULL_BYTES is set (1: yes)", theirs.pull_bytes_set, first.pull_bytes_set}};
+  for (const Setting& setting : settings) {
+    if (setting.theirs == setting.first) continue;
+    return {Code::kInvalidArgument,
+            format("%s is %llu on rank %u and %llu on rank 0: it must be the same on all ranks", setting.name,
+                   setting.theirs, rank, setting.first)};
   }
   TUTTI_TRY(compare_settings(rank, theirs.transports, first.transports));
-  if (theirs.stripe_bytes != first.stripe_bytes) {
-    return differ("TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes);
-  }
-  // By both, a rank knows whether a peer may use its buffers.
-  if (theirs.reference_bytes != first.reference_bytes) {
-    return differ("TUTTI_REFERENCE_BYTES", theirs.reference_bytes, first.reference_bytes);
-  }
-  if (theirs.pull_bytes != first.pull_bytes) {
-    return differ("TUTTI_PULL_BYTES", theirs.pull_bytes, first.pull_bytes);
-  }
-  if (theirs.pull_bytes_set != first.pull_bytes_set) {
-    return differ("whether TUTTI_PULL_BYTES is set (1: yes)", theirs.pull_bytes_set, first.pull_bytes_set);
-  }
   if (theirs.choice != first.choice) {
     return {Code::kInvalidArgument,
             format("rank %u and rank 0 choose algorithms differently: TUTTI_ALGORITHM (or config.algorithm), "
