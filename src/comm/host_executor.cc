@@ -129,7 +129,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   RankLinks& links = short_rings ? short_links_ : links_;
   if (short_rings) options.slots = std::min(options.slots, kShortRingSlots);
   // From what all ranks know alike: else a rank that expects no pulling would not look for failures
-  // (look_again).
+  // (check_alert_before_use).
   bound->tries_pulling =
       !peers.is_one_process() && peers.rank_count() > 1 && options.message_bytes >= pull_bytes();
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
@@ -355,8 +355,9 @@ void HostExecutor::enter(uint64_t word, uint64_t count, uint64_t counts) {
 /// The operation is already on the status page.
 Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
   if (bound.may_refer) {
+    // The release store before is too weak: StatusPage::may_read_peers needs a sequentially consistent one.
     header_.status.sequence.store(sequence());
-    TUTTI_TRY(look_again());
+    TUTTI_TRY(check_alert_before_use());
   }
   current_ = bound.operation.get();
   if (!bound.watched.empty()) TUTTI_TRY(check_unread(bound));
@@ -405,7 +406,7 @@ bool HostExecutor::may_be_ahead(uint32_t peer) const {
 
 /// Call it before the first use of a peer's buffer: a failed rank that has not seen this rank inside the call
 /// (StatusPage::may_read_peers) returns its buffers to its caller.
-Status HostExecutor::look_again() {
+Status HostExecutor::check_alert_before_use() {
   may_refer_ = true;
   if (header_.alert.state.load() == Alert::kQuiet) [[likely]]
     return Status::ok();
@@ -507,7 +508,7 @@ bool HostExecutor::prepare_messages() {
 Status HostExecutor::start_messages(bool may_refer) {
   current_ = messages_;
   header_.status.in_messages.store(1, may_refer ? std::memory_order_seq_cst : std::memory_order_relaxed);
-  if (may_refer) TUTTI_TRY(look_again());
+  if (may_refer) TUTTI_TRY(check_alert_before_use());
   current_->answers(std::exchange(received_, current_->receives()));
   current_->start({}, 0);
   current_->copy_histories(message_list_);
@@ -629,7 +630,7 @@ void HostExecutor::clear_wait() {
 Status HostExecutor::finish(Progress progress) {
   if (progress == Progress::kMismatch) [[unlikely]]
     return fail(what_differs());
-  if (may_refer_) TUTTI_TRY(look_back());
+  if (may_refer_) TUTTI_TRY(check_alert_after_use());
   if (shows_wait_) [[unlikely]]
     clear_wait();
   if (current_ == messages_) header_.status.in_messages.store(0, std::memory_order_release);
@@ -642,7 +643,7 @@ Status HostExecutor::finish(Progress progress) {
 
 /// At the end of a call that may have used peers' buffers: a failed peer takes back its buffers from a rank
 /// that was stopped, or that has been slow for too long. That peer raises the alert first, or marks the page.
-Status HostExecutor::look_back() {
+Status HostExecutor::check_alert_after_use() {
   may_refer_ = false;
   std::atomic_thread_fence(std::memory_order_acquire);  // what the call has read was read before
   const Peers& peers = options_.peers;

@@ -135,8 +135,8 @@ class HostExecutor final : public Executor, private StalledCall {
     return history_signature(next);
   }
   Status start(Bound& bound, const void* send, void* recv);
-  Status look_again();
-  Status look_back();
+  Status check_alert_before_use();
+  Status check_alert_after_use();
   void start_long(Bound& bound, const Buffers& buffers, uint32_t signature);
   void finish_long(Bound& bound);
   static void choose_carriage(Bound& bound, const Buffers& buffers);
