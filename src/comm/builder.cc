@@ -563,7 +563,7 @@ Status CommunicatorBuilder::open_control_plane(const Bootstrap& bootstrap) {
            },
        .on_left =
            [parts](uint32_t peer) {
-             parts->peers.header(peer).status.has_left.store(StatusPage::kLeft);
+             parts->peers.header(peer).status.presence.store(StatusPage::kLeft);
              parts->exchange->give_up(peer);
            },
        .on_lost =
@@ -574,7 +574,7 @@ Status CommunicatorBuilder::open_control_plane(const Bootstrap& bootstrap) {
        .report =
            [parts, network](uint32_t peer) {
              StatusCopy copy = StatusCopy::of(parts->peers.own().status);
-             copy.unsent_bytes = network->unsent_bytes(peer);
+             copy.unconfirmed_bytes = network->unconfirmed_bytes(peer);
              return copy;
            },
        .on_members =

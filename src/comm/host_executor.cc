@@ -313,7 +313,7 @@ Status HostExecutor::check_senders(uint64_t waited_ns) {
   for (uint32_t peer = 0; peer < peers.rank_count() && !may_come; ++peer) {
     if (peer == peers.rank()) continue;
     const PeerSnapshot snapshot = peers.snapshot(peer);
-    may_come = snapshot.page.has_left == StatusPage::kHere || !snapshot.is_settled;
+    may_come = snapshot.page.presence == StatusPage::kHere || !snapshot.is_settled;
     if (!may_come && peers.is_remote(peer)) options_.network->advance_fully(peer);
     // What a rank has sent before it left is there now.
     may_come = may_come || links_.recv_link(peer, kMessageChannel)->has_arrived();
@@ -753,7 +753,7 @@ Result<uint32_t> HostExecutor::register_buffer(std::byte* address, uint64_t byte
 }
 
 uint64_t HostExecutor::unconfirmed_bytes(uint32_t peer) const {
-  return options_.peers.is_remote(peer) ? options_.network->unsent_bytes(peer) : 0;
+  return options_.peers.is_remote(peer) ? options_.network->unconfirmed_bytes(peer) : 0;
 }
 
 Obstacle HostExecutor::obstacle() const {

@@ -1,5 +1,5 @@
 // NetworkConnections: the rings and the connection to each rank of other hosts. It sees only the Transport
-// interface. One thread at a time, except for unsent_bytes() and detour().
+// interface. One thread at a time, except for unconfirmed_bytes() and detour().
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ class NetworkConnections final : public Sleeper {
   std::string explain() const;
 
   /// Bytes that the peer's host has not confirmed. Any thread.
-  uint64_t unsent_bytes(uint32_t peer) const { return at(peer).connection->unconfirmed_bytes(); }
+  uint64_t unconfirmed_bytes(uint32_t peer) const { return at(peer).connection->unconfirmed_bytes(); }
   /// As Connection::detour. Any thread.
   std::string detour(uint32_t peer) const { return at(peer).connection->detour(); }
 

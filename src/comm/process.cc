@@ -229,7 +229,7 @@ void Process::leave_all() {
   if (!is_original()) return;
   const std::scoped_lock lock(mutex_);
   for (const auto& [key, segment] : segments_) {
-    if (const auto live = segment.lock()) live->header().status.has_left.store(StatusPage::kLeft);
+    if (const auto live = segment.lock()) live->header().status.presence.store(StatusPage::kLeft);
   }
   for (const auto& plane : planes_) {
     if (const auto live = plane.lock()) live->leave_at_exit();

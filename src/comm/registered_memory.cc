@@ -139,7 +139,7 @@ Status MemoryRegistrations::wait_until_all_have_closed(uint64_t timeout_ms) cons
   for (Waiter waiter(WaitMode::kYield); peer < options_.peers.rank_count();) {
     const StatusPage& page = options_.peers.page(peer);
     const uint32_t theirs = page.closed_registrations.load(std::memory_order_acquire);
-    const bool has_left = page.has_left.load(std::memory_order_acquire) == StatusPage::kLeft;
+    const bool has_left = page.presence.load(std::memory_order_acquire) == StatusPage::kLeft;
     const bool has_closed = static_cast<int32_t>(theirs - closed) >= 0;
     if (!has_closed && options_.peers.has_error()) return options_.peers.error();
     if (has_closed || has_left) {

@@ -176,7 +176,7 @@ void ControlPlane::leave_at_exit() {
   if (loop_ == nullptr || left_) return;
   const auto is_on_the_way = [this](const auto& entry) {
     return entry.second.socket != nullptr && !entry.second.has_left &&
-           handlers_.report(entry.first).unsent_bytes > 0;
+           handlers_.report(entry.first).unconfirmed_bytes > 0;
   };
   while (std::any_of(links_.begin(), links_.end(), is_on_the_way) && now_ns() < deadline_ns) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));

@@ -42,9 +42,9 @@ PeerSnapshot Peers::snapshot(uint32_t peer) const {
   // A peer reports unasked that it leaves, or that another peer is lost. A leaving peer has waited until its
   // messages arrived.
   const uint32_t left = presence(peer);
-  if (left != StatusPage::kHere) snapshot.page.has_left = left;
+  if (left != StatusPage::kHere) snapshot.page.presence = left;
   snapshot.is_settled =
-      left != StatusPage::kHere || (snapshot.has_answered && snapshot.page.unsent_bytes == 0);
+      left != StatusPage::kHere || (snapshot.has_answered && snapshot.page.unconfirmed_bytes == 0);
   return snapshot;
 }
 
@@ -53,9 +53,9 @@ PeerSnapshot Peers::ask(uint32_t peer) const {
   const uint64_t answers = plane_->view(peer).answers;
   PeerSnapshot known = snapshot(peer);
   const uint64_t deadline_ns = deadline_after_ms(kAnswerPatienceMs);
-  for (Waiter waiter(WaitMode::kYield); known.page.has_left == StatusPage::kHere && now_ns() < deadline_ns;) {
+  for (Waiter waiter(WaitMode::kYield); known.page.presence == StatusPage::kHere && now_ns() < deadline_ns;) {
     const ControlPlane::View view = plane_->view(peer);
-    if (view.answers > answers) return {.page = view.copy, .is_settled = view.copy.unsent_bytes == 0};
+    if (view.answers > answers) return {.page = view.copy, .is_settled = view.copy.unconfirmed_bytes == 0};
     waiter.pause();
   }
   return known;
@@ -105,14 +105,14 @@ bool Peers::lose(uint32_t rank, StatusPage::Presence presence, const Status& why
 
 void Peers::mark_lost(uint32_t rank, StatusPage::Presence presence) const {
   uint32_t here = StatusPage::kHere;
-  header(rank).status.has_left.compare_exchange_strong(here, presence);
+  header(rank).status.presence.compare_exchange_strong(here, presence);
 }
 
 void Peers::show_left() const {
   // A rank that waits for this one then finds the reason, not only that this rank has left.
   if (has_error()) pass_on_error();
   if (plane_ != nullptr) plane_->leave();
-  own_->status.has_left.store(StatusPage::kLeft, std::memory_order_release);
+  own_->status.presence.store(StatusPage::kLeft, std::memory_order_release);
 }
 
 bool Peers::may_use_buffers() const {
@@ -134,9 +134,9 @@ std::string Peers::report() const {
     }
     ControlPlane::View view = plane_->view(peer);
     plane_->ask(peer);
-    view.copy.has_left = presence(peer);
+    view.copy.presence = presence(peer);
     text += "    " +
-            (view.answers > 0 || view.copy.has_left != StatusPage::kHere
+            (view.answers > 0 || view.copy.presence != StatusPage::kHere
                  ? describe_status(peer, view.copy) + ", when it last answered"
                  : format("rank %u, on another host, has not been asked before", peer)) +
             "\n";

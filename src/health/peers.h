@@ -75,7 +75,7 @@ class Peers {
   }
   const StatusPage& page(uint32_t rank) const { return header(rank).status; }
   /// A StatusPage::Presence.
-  uint32_t presence(uint32_t rank) const { return page(rank).has_left.load(std::memory_order_acquire); }
+  uint32_t presence(uint32_t rank) const { return page(rank).presence.load(std::memory_order_acquire); }
 
   /// What is known of a peer now. For a peer on another host: its last answer; each call also asks again.
   PeerSnapshot snapshot(uint32_t peer) const;

@@ -77,13 +77,13 @@ Status StallDiagnosis::check_peer(uint32_t peer) {
   TUTTI_TRY(check_way(peer));
   const PeerSnapshot snapshot = peers_.snapshot(peer);
   const StatusCopy& theirs = snapshot.page;
-  const bool has_left = theirs.has_left != StatusPage::kHere;
+  const bool has_left = theirs.presence != StatusPage::kHere;
   const bool passed = call_.in_collective() && theirs.completed >= call_.sequence();
   if ((has_left || passed) && !call_.is_draining()) {
     if (!snapshot.is_settled || !call_.still_waits_for(peer)) return Status::ok();
     // All bytes are sent, but the network still reads this rank's buffers.
     if (!has_left && call_.lends_to_network(peer)) return Status::ok();
-    return passed ? mismatch_with(peer) : left(peer, theirs.has_left);
+    return passed ? mismatch_with(peer) : left(peer, theirs.presence);
   }
   call_.peer_may_come();
   if (call_.in_collective() && snapshot.has_answered && theirs.sequence == call_.sequence() &&
@@ -112,7 +112,7 @@ bool StallDiagnosis::waits_crossed(uint32_t peer, const PeerSnapshot& snapshot) 
     return false;
   }
   if (!crossed_beat_) crossed_beat_ = theirs.beat;
-  return theirs.beat - *crossed_beat_ >= (theirs.unsent_bytes > 0 ? kUnconfirmedBeats : kCrossedBeats);
+  return theirs.beat - *crossed_beat_ >= (theirs.unconfirmed_bytes > 0 ? kUnconfirmedBeats : kCrossedBeats);
 }
 
 Status StallDiagnosis::crossed_with(uint32_t peer) const {
@@ -224,7 +224,7 @@ std::vector<StallDiagnosis::Member> StallDiagnosis::circle_from(uint32_t first) 
     const uint32_t next = page.waits_for - 1;
     // No rank: it waits for none, or for any.
     if (!snapshot.has_answered || next >= peers_.rank_count() || page.waited_ms < kCircleMs ||
-        page.unsent_bytes > 0 || page.has_left != StatusPage::kHere)
+        page.unconfirmed_bytes > 0 || page.presence != StatusPage::kHere)
       return {};
     const bool in_collective = page.completed < page.sequence;
     has_message = has_message || (page.in_messages != 0 && !in_collective);

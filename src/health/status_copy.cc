@@ -21,9 +21,9 @@ std::string describe_wait(const StatusCopy& status) {
 }  // namespace
 
 std::string describe_status(uint32_t rank, const StatusCopy& status) {
-  if (status.has_left == StatusPage::kDied || status.has_left == StatusPage::kSilent)
+  if (status.presence == StatusPage::kDied || status.presence == StatusPage::kSilent)
     return format("rank %u is lost", rank);
-  if (status.has_left != StatusPage::kHere) return format("rank %u has left the communicator", rank);
+  if (status.presence != StatusPage::kHere) return format("rank %u has left the communicator", rank);
   const std::string waits = describe_wait(status);
   if (status.in_messages != 0) return format("rank %u is in send/recv", rank) + waits;
   if (status.sequence == 0) return format("rank %u has made no collective call", rank);
@@ -60,10 +60,10 @@ namespace {
 /// Calls `visit` for each number of the copy, in the order of the encoding.
 template <class Copy, class Visit>
 void visit_numbers(Copy& copy, Visit&& visit) {
-  for (auto* value : {&copy.sequence, &copy.completed, &copy.history, &copy.shrink, &copy.unsent_bytes})
+  for (auto* value : {&copy.sequence, &copy.completed, &copy.history, &copy.shrink, &copy.unconfirmed_bytes})
     visit(*value);
   for (auto* value :
-       {&copy.waits_for, &copy.step, &copy.waited_ms, &copy.beat, &copy.in_messages, &copy.has_left})
+       {&copy.waits_for, &copy.step, &copy.waited_ms, &copy.beat, &copy.in_messages, &copy.presence})
     visit(*value);
   for (auto& run : copy.runs) {
     for (auto* value : {&run.first, &run.call, &run.count, &run.counts}) visit(*value);

@@ -28,13 +28,13 @@ struct StatusCopy {
   uint64_t completed = 0;
   uint64_t history = 0;
   uint64_t shrink = 0;
-  uint64_t unsent_bytes = 0;  ///< sent by this rank, but not confirmed by the reader's host
+  uint64_t unconfirmed_bytes = 0;  ///< sent by this rank, but not confirmed by the reader's host
   uint32_t waits_for = 0;
   uint32_t step = 0;
   uint32_t waited_ms = 0;
   uint32_t beat = 0;
   uint32_t in_messages = 0;
-  uint32_t has_left = 0;
+  uint32_t presence = 0;
   std::array<CallRunCopy, kCallRuns> runs{};  ///< newest first
 
   /// The collective `sequence`, or the last one.
@@ -54,7 +54,7 @@ struct StatusCopy {
     copy.waited_ms = page.waited_ms.load(std::memory_order_acquire);
     copy.in_messages = page.in_messages.load(std::memory_order_acquire);
     copy.beat = page.beat.load(std::memory_order_acquire);
-    copy.has_left = page.has_left.load(std::memory_order_acquire);
+    copy.presence = page.presence.load(std::memory_order_acquire);
     copy.shrink = page.shrink.load(std::memory_order_acquire);
     copy.completed = page.completed.load(std::memory_order_acquire);
     return copy;

@@ -87,7 +87,7 @@ TEST(NetworkConnectionsTest, TheEndIsNotWaitedForInVain) {
   SendLink& link = links->send_link(1, 0);
   link.commit(0, 100);
   while (links->undrained_peer()) links->advance();
-  ASSERT_GT(links->unsent_bytes(1), 0u) << "nobody reads it";
+  ASSERT_GT(links->unconfirmed_bytes(1), 0u) << "nobody reads it";
   int looks = 0;
   links->finish(UINT64_MAX, [&] { return ++looks == 3; });
   EXPECT_EQ(looks, 3);

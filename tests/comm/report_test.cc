@@ -50,18 +50,18 @@ TEST(StatusTextTest, SaysWhatARankDoes) {
   EXPECT_EQ(describe_status(3, status), "rank 3 is in send/recv, step 0, waiting for rank 1");
   status.waits_for = kAnyRank + 1;
   EXPECT_EQ(describe_status(3, status), "rank 3 is in send/recv, waiting for a message of any rank");
-  status.has_left = StatusPage::kLeft;
+  status.presence = StatusPage::kLeft;
   EXPECT_EQ(describe_status(3, status), "rank 3 has left the communicator");
 }
 
 TEST(StatusTextTest, SurvivesTheWire) {
   StatusCopy status;
   status.sequence = 1ull << 40;
-  status.unsent_bytes = 5;
+  status.unconfirmed_bytes = 5;
   status.shrink = 1ull << 50;
   const StatusCopy copy = decode_status(encode(status));
   EXPECT_EQ(copy.sequence, status.sequence);
-  EXPECT_EQ(copy.unsent_bytes, 5u);
+  EXPECT_EQ(copy.unconfirmed_bytes, 5u);
   EXPECT_EQ(copy.shrink, status.shrink);
 }
 

@@ -50,7 +50,7 @@ class ShrinkProtocolTest : public testing::Test {
 
 // Goal: the lowest rank that lives decides on those that live, and names the lost.
 TEST_F(ShrinkProtocolTest, TheLowestRankThatLivesDecides) {
-  status(0).has_left.store(StatusPage::kDied);
+  status(0).presence.store(StatusPage::kDied);
   show(2, {ShrinkState::kAgreeing, 0});
   const auto agreed = agree(1);
   ASSERT_TRUE(agreed && *agreed) << agreed.status().text();
@@ -62,7 +62,7 @@ TEST_F(ShrinkProtocolTest, TheLowestRankThatLivesDecides) {
 
 // Goal: ranks that come at the same time follow one decision, and take what all of them hold.
 TEST_F(ShrinkProtocolTest, RanksComeToTheSameEnd) {
-  status(2).has_left.store(StatusPage::kSilent);
+  status(2).presence.store(StatusPage::kSilent);
   std::vector<std::vector<uint32_t>> members(2);
   std::vector<bool> has_taken(2);
   const auto shrink = [&](uint32_t rank) {
@@ -137,7 +137,7 @@ TEST_F(ShrinkProtocolTest, AllRanksMustExcludeTheSame) {
   EXPECT_EQ(kept.code(), Code::kMismatch);
   EXPECT_NE(kept.text().find("rank 0 excludes rank 2"), std::string::npos) << kept.text();
   EXPECT_EQ(protocols_[2]->check_members(members, {false, false, false}).code(), Code::kInvalidUsage);
-  status(2).has_left.store(StatusPage::kDied);
+  status(2).presence.store(StatusPage::kDied);
   EXPECT_TRUE(protocols_[1]->check_members(members, {false, false, false}));
 }
 

@@ -73,7 +73,7 @@ TEST(PeersTest, ALossReplacesTheAlertThatTheLostRankWasWriting) {
 TEST(PeersTest, ARankThatHasLeftLeavesNoAlertHalfWritten) {
   RankPages pages(3);
   pages.header(0).alert.state.store(Alert::claimed_by(1));
-  pages.status(1).has_left.store(StatusPage::kLeft);
+  pages.status(1).presence.store(StatusPage::kLeft);
   EXPECT_FALSE(pages.of(0).lose(1, StatusPage::kDied, ended_status(1)));
   EXPECT_FALSE(pages.of(0).has_error()) << "the rank had left";
   pages.of(0).raise({Code::kTimeout, "rank 0 has waited"});

@@ -36,7 +36,7 @@ struct FakeCall final : StalledCall {
   }
   void peer_may_come() override { ++forgotten; }
   bool lends_to_network(uint32_t) const override { return lends; }
-  uint64_t unconfirmed_bytes(uint32_t) const override { return unsent; }
+  uint64_t unconfirmed_bytes(uint32_t) const override { return unconfirmed; }
   Status way_to(uint32_t) const override { return way; }
 
   Obstacle at{.peer = 1, .step = 3};
@@ -46,7 +46,7 @@ struct FakeCall final : StalledCall {
   bool draining = false;
   bool in_vain = true;
   bool lends = false;
-  uint64_t unsent = 0;
+  uint64_t unconfirmed = 0;
   Status way;
   int tries = 0;
   int forgotten = 0;
@@ -116,11 +116,11 @@ TEST_F(StallDiagnosisTest, APeerThatCanComeIsWaitedFor) {
 // Goal: the three ways to be gone are told apart.
 TEST_F(StallDiagnosisTest, AnAbsenceIsNamed) {
   StatusPage& peer = pages_.status(1);
-  peer.has_left.store(StatusPage::kDied);
+  peer.presence.store(StatusPage::kDied);
   expect(check(), Code::kPeerLost, "the process of rank 1 has ended");
-  peer.has_left.store(StatusPage::kSilent);
+  peer.presence.store(StatusPage::kSilent);
   expect(check(), Code::kPeerLost, "rank 1 has given no sign of life");
-  peer.has_left.store(StatusPage::kLeft);
+  peer.presence.store(StatusPage::kLeft);
   expect(check(), Code::kPeerLost,
          "rank 0 waits in all_reduce(float32, sum, count 8) for rank 1, which has left");
   call_.collective = false;
@@ -129,7 +129,7 @@ TEST_F(StallDiagnosisTest, AnAbsenceIsNamed) {
 
 // Goal: what a peer sent before it went counts first, and so does what the network still reads or takes.
 TEST_F(StallDiagnosisTest, WhatWasSentCountsFirst) {
-  pages_.status(1).has_left.store(StatusPage::kDied);
+  pages_.status(1).presence.store(StatusPage::kDied);
   call_.in_vain = false;
   EXPECT_TRUE(check());
   EXPECT_EQ(call_.tries, 1);
@@ -139,7 +139,7 @@ TEST_F(StallDiagnosisTest, WhatWasSentCountsFirst) {
   call_.draining = false;
   call_.lends = true;
   expect(check(), Code::kPeerLost, "has ended");
-  pages_.status(1).has_left.store(StatusPage::kHere);
+  pages_.status(1).presence.store(StatusPage::kHere);
   enter(1, 6, word_of(Collective::kAllReduce));
   EXPECT_TRUE(check());
   call_.lends = false;
@@ -171,10 +171,10 @@ TEST_F(StallDiagnosisTest, CrossedWaitsAreFound) {
     pages_.show_wait(1, 0, 0);
     EXPECT_TRUE(check());
   }
-  call_.unsent = 1;
+  call_.unconfirmed = 1;
   pages_.show_wait(1, 0, 0);
   EXPECT_TRUE(check()) << "the count of looks begins anew";
-  call_.unsent = 0;
+  call_.unconfirmed = 0;
   for (int look = 0; look < 3; ++look) {
     EXPECT_TRUE(check());
     pages_.show_wait(1, 0, 0);
@@ -330,7 +330,7 @@ TEST_F(StallDiagnosisTest, ARankThatDoesNotAnswerIsToldOf) {
   StallDiagnosis diagnosis(hosts.peers, call_);
   EXPECT_TRUE(diagnosis.look(20 * kMs, 1000));
   expect(diagnosis.look(1000 * kMs, 1000), Code::kTimeout, "rank 1, on another host, does not answer");
-  hosts.pages.status(1).has_left.store(StatusPage::kLeft);
+  hosts.pages.status(1).presence.store(StatusPage::kLeft);
   expect(diagnosis.look(20 * kMs, 1000), Code::kPeerLost, "for rank 1, which has left");
 }
 
@@ -339,20 +339,20 @@ TEST_F(StallDiagnosisTest, ARankThatDoesNotAnswerIsToldOf) {
 // with that error. Method: rank 1's page says so in each answer, with one more check each time.
 TEST_F(StallDiagnosisTest, UnconfirmedBytesOfThePeerGiveItTime) {
   std::atomic<uint32_t> answers = 0;
-  std::atomic<uint64_t> unsent = 100;
+  std::atomic<uint64_t> unconfirmed = 100;
   TwoHosts hosts([&] {
     StatusCopy copy;
     copy.sequence = copy.completed = 4;
     copy.in_messages = 1;
     copy.waits_for = 1;
-    copy.unsent_bytes = unsent;
+    copy.unconfirmed_bytes = unconfirmed;
     copy.beat = ++answers;
     return copy;
   });
   StallDiagnosis diagnosis(hosts.peers, call_);
   hosts.pages.status(0).sequence.store(5);
   while (answers < 20) EXPECT_TRUE(diagnosis.look(20 * kMs, 1000));
-  unsent = 0;
+  unconfirmed = 0;
   Status found;
   while (found) found = diagnosis.look(20 * kMs, 1000);
   expect(found, Code::kMismatch, "the two ranks make these calls in different orders");

@@ -50,7 +50,7 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint32_t> waited_ms;             ///< without progress, while waits_for is set
   std::atomic<uint32_t> beat;                  ///< counts the checks that found the rank still waiting
   std::atomic<uint32_t> in_messages;           ///< 1 during a send, a receive or a group
-  std::atomic<uint32_t> has_left;              ///< Presence; peers that notice write kDied and kSilent
+  std::atomic<uint32_t> presence;              ///< Presence; peers that notice write kDied and kSilent
   std::atomic<uint32_t> heartbeat;             ///< counted up by the process's control thread
   std::atomic<uint32_t> closed_registrations;  ///< registrations that the rank no longer uses
   std::atomic<uint32_t> run_count;             ///< the newest run is runs[(run_count - 1) % kCallRuns]
@@ -67,7 +67,7 @@ struct alignas(kLineBytes) StatusPage {
   /// alert. A rank first stores that it enters an operation, then looks at the alert, both sequentially
   /// consistent. So it sees the alert, or the caller sees it inside.
   bool may_read_peers() const {
-    if (has_left.load(std::memory_order_acquire) != kHere) return false;
+    if (presence.load(std::memory_order_acquire) != kHere) return false;
     return in_messages.load() != 0 || sequence.load() != completed.load(std::memory_order_acquire);
   }
 };
