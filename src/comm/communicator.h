@@ -25,8 +25,8 @@
 
 #include "comm/host_executor.h"
 #include "comm/job_topology.h"
+#include "comm/memory_registrations.h"
 #include "comm/process.h"
-#include "comm/registered_memory.h"
 #include "comm/shrink.h"
 #include "core/result.h"
 #include "device/device_executor.h"

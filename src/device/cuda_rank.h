@@ -21,7 +21,7 @@
 #include "device/device_memory.h"
 #include "device/device_rank.h"
 #include "device/link_layout.h"
-#include "device/registered_memory.h"
+#include "device/registered_memory_table.h"
 #include "engine/cuda/bind.h"
 #include "engine/cuda/program.h"
 #include "transports/p2p/device_memory.h"

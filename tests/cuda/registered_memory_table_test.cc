@@ -1,5 +1,5 @@
 // RegisteredMemoryTable: one rank's table, on the fake driver: what is found where, and what may be offered.
-#include "device/registered_memory.h"
+#include "device/registered_memory_table.h"
 
 #include <gtest/gtest.h>
 

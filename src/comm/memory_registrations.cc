@@ -1,4 +1,4 @@
-#include "comm/registered_memory.h"
+#include "comm/memory_registrations.h"
 
 #include <array>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "device/registered_memory.h"
+#include "device/registered_memory_table.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // MemoryRegistrations: two ranks of one process, on devices that map whatever they are offered.
-#include "comm/registered_memory.h"
+#include "comm/memory_registrations.h"
 
 #include <gtest/gtest.h>
 
