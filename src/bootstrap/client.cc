@@ -32,10 +32,10 @@ Result<BootstrapAddress> bootstrap_address_of(const UniqueId& id) {
     return Status(Code::kInvalidArgument, "argument id has no network address: it is for one host only");
   }
   const auto own = list_interface_addresses();
-  BootstrapAddress point;
-  point.credentials = credentials_of(id);
-  point.endpoints = own ? with_scopes(std::move(*endpoints), *own) : std::move(*endpoints);
-  return point;
+  BootstrapAddress address;
+  address.credentials = credentials_of(id);
+  address.endpoints = own ? with_scopes(std::move(*endpoints), *own) : std::move(*endpoints);
+  return address;
 }
 
 Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::string_view secret, bool serve) {
@@ -53,10 +53,10 @@ Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::str
                "ranks",
                static_cast<int>(url.size()), url.data()));
   }
-  BootstrapAddress point;
+  BootstrapAddress address;
   // Ranks may have other names for the same host.
-  point.credentials = credentials_from_text(secret, format("port %d", int{name->port}));
-  point.patient = true;
+  address.credentials = credentials_from_text(secret, format("port %d", int{name->port}));
+  address.patient = true;
   if (serve) {
     auto listener = listen_at({.interfaces = "",
                                .port_first = name->port,
@@ -64,18 +64,19 @@ Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::str
                                .ports_from = "the rendezvous " + std::string(url)});
     TUTTI_TRY(listener.status());
     // The server needs no name service.
-    point.endpoints = listener->endpoints;
-    point.serve = std::move(*listener);
+    address.endpoints = listener->endpoints;
+    address.serve = std::move(*listener);
   } else {
-    point.name = std::move(*name);
+    address.name = std::move(*name);
   }
-  return point;
+  return address;
 }
 
 BootstrapClient::~BootstrapClient() = default;
 BootstrapClient::BootstrapClient(BootstrapClient&&) noexcept = default;
 
-Result<BootstrapClient> BootstrapClient::join(BootstrapAddress point, const BootstrapClientOptions& options) {
+Result<BootstrapClient> BootstrapClient::join(BootstrapAddress address,
+                                              const BootstrapClientOptions& options) {
   BootstrapClient client;
   client.parts_ = std::make_unique<Parts>();
   Parts& parts = *client.parts_;
@@ -88,25 +89,25 @@ Result<BootstrapClient> BootstrapClient::join(BootstrapAddress point, const Boot
   auto stop = StopWatch::start(*parts.loop, options.stop);
   TUTTI_TRY(stop.status());
   parts.stop = std::move(*stop);
-  if (point.serve) {
+  if (address.serve) {
     RendezvousOptions serve;
-    serve.credentials = point.credentials;
-    serve.listener = std::move(*point.serve);
+    serve.credentials = address.credentials;
+    serve.listener = std::move(*address.serve);
     serve.on_end = [&parts] { parts.is_over = true; };
     auto served = Rendezvous::open(*parts.loop, std::move(serve));
     TUTTI_TRY(served.status());
     parts.rendezvous = std::move(*served);
   }
   NodeOptions node_options;
-  node_options.credentials = point.credentials;
-  node_options.point = std::move(point.endpoints);
-  node_options.point_name = std::move(point.name);
-  node_options.patient = point.patient;
+  node_options.credentials = address.credentials;
+  node_options.rendezvous = std::move(address.endpoints);
+  node_options.rendezvous_name = std::move(address.name);
+  node_options.patient = address.patient;
   node_options.rank_count = options.rank_count;
   node_options.rank = options.rank;
   node_options.deadline_ns = options.deadline_ns;
   node_options.listen = options.listen;
-  auto node = BootstrapNode::start(*parts.loop, std::move(node_options), std::move(point.local));
+  auto node = BootstrapNode::start(*parts.loop, std::move(node_options), std::move(address.local));
   TUTTI_TRY(node.status());
   parts.node = std::move(*node);
   client.run_until([&] { return parts.node->is_known() || !parts.node->failure().is_ok(); });

@@ -52,7 +52,7 @@ class BootstrapClient {
   /// Blocks until the rendezvous knows this rank. Errors: kInvalidArgument (rank taken, counts differ, key
   /// refused), kVersionMismatch, kPeerLost (with the reason of each address), kTimeout, kSystemError,
   /// kAborted.
-  static Result<BootstrapClient> join(BootstrapAddress point, const BootstrapClientOptions& options);
+  static Result<BootstrapClient> join(BootstrapAddress address, const BootstrapClientOptions& options);
   ~BootstrapClient();
   BootstrapClient(BootstrapClient&&) noexcept;
   BootstrapClient& operator=(BootstrapClient&&) = delete;

@@ -27,7 +27,7 @@ FrameSocket::Body body_of(std::string_view text) {
   return body_of(std::as_bytes(std::span(text.substr(0, kMaxFrameText))));
 }
 
-Status no_point(const Status& why) {
+Status no_rendezvous(const Status& why) {
   if (why.code() != Code::kPeerLost) return why;
   return {Code::kPeerLost,
           std::string(why.text()) +
@@ -58,7 +58,7 @@ Result<std::unique_ptr<BootstrapNode>> BootstrapNode::start(EventLoop& loop, Nod
     raw->join(std::move(local));
   } else {
     TUTTI_TRY(raw->enter_tree());
-    raw->dial_point();
+    raw->dial_rendezvous();
   }
   return node;
 }
@@ -93,11 +93,11 @@ Status BootstrapNode::listen() {
   return Status::ok();
 }
 
-void BootstrapNode::dial_point() {
+void BootstrapNode::dial_rendezvous() {
   ConnectorOptions dial;
   dial.who = "the rendezvous";
-  dial.endpoints = options_.point;
-  dial.name = options_.point_name;
+  dial.endpoints = options_.rendezvous;
+  dial.name = options_.rendezvous_name;
   dial.claim = {.purpose = Purpose::kRendezvous, .from = options_.rank, .to = kBootstrapServer};
   dial.credentials = options_.credentials;
   dial.deadline_ns = options_.deadline_ns;
@@ -105,31 +105,31 @@ void BootstrapNode::dial_point() {
   dial.resolve = options_.resolve;
   connector_ = Connector::start(loop_, std::move(dial), [this](Result<FileDescriptor> socket) {
     const auto ended_connector = std::move(connector_);
-    if (!socket) return conclude(no_point(socket.status()));
+    if (!socket) return conclude(no_rendezvous(socket.status()));
     join(std::move(*socket));
   });
 }
 
 void BootstrapNode::join(FileDescriptor socket) {
   auto stream = FrameSocket::open(loop_, std::move(socket), kBlobsBytesMax,
-                                  {.on_frame = [this](Frame& frame) { from_point(std::move(frame)); },
-                                   .on_closed = [this](const Status& why) { point_lost(why); }});
+                                  {.on_frame = [this](Frame& frame) { from_rendezvous(std::move(frame)); },
+                                   .on_closed = [this](const Status& why) { rendezvous_lost(why); }});
   if (!stream) return conclude(stream.status());
-  point_ = std::move(*stream);
+  rendezvous_ = std::move(*stream);
   ++connections_;
   send_join();
   if (!failure_) {
-    point_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
-                 body_of(failure_.text()));
+    rendezvous_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
+                      body_of(failure_.text()));
   }
 }
 
 /// Over a Unix socket, checks of the user replace the proof, and the key is shown.
 void BootstrapNode::send_join() {
   FrameHeader header{.kind = FrameKind::kJoin, .first = options_.rank, .count = options_.rank_count};
-  if (shape_ == BootstrapShape::kTree) return point_->send(header, body_of(own_endpoints_));
+  if (shape_ == BootstrapShape::kTree) return rendezvous_->send(header, body_of(own_endpoints_));
   header.number = kVersionCode;
-  point_->send(header, body_of(options_.credentials.key));
+  rendezvous_->send(header, body_of(options_.credentials.key));
 }
 
 /// A rank has come over the network. What this rank said in the star is void.
@@ -142,7 +142,7 @@ void BootstrapNode::turn_to_tree() {
   complete(Status(Code::kInvalidUsage, "the ranks are on several hosts"));
 }
 
-void BootstrapNode::from_point(Frame frame) {
+void BootstrapNode::from_rendezvous(Frame frame) {
   switch (frame.header.kind) {
     case FrameKind::kTree: return turn_to_tree();
     case FrameKind::kDown:
@@ -165,9 +165,9 @@ void BootstrapNode::from_point(Frame frame) {
 
 /// The rendezvous may end after the tree is complete: before that, no rank could find this one. In a star it
 /// may end after the last exchange.
-void BootstrapNode::point_lost(const Status& why) {
-  frames_of_closed_ += point_->sent_count();
-  point_.reset();
+void BootstrapNode::rendezvous_lost(const Status& why) {
+  frames_of_closed_ += rendezvous_->sent_count();
+  rendezvous_.reset();
   if (!reported_) return conclude(reported_);
   if (shape_ == BootstrapShape::kStar) {
     if (finished_) return;
@@ -296,7 +296,7 @@ void BootstrapNode::take_up(uint32_t rank, Child& child, Frame frame) {
 void BootstrapNode::go_up() {
   if (!on_table_ || gone_up_ || !failure_ || !reported_) return;
   const bool is_star = shape_ == BootstrapShape::kStar;
-  FrameSocket* up = is_star ? point_.get() : parent_.get();
+  FrameSocket* up = is_star ? rendezvous_.get() : parent_.get();
   const bool is_root = !is_star && options_.rank == 0;
   if (is_root ? !acknowledged_ : up == nullptr) return;
   size_t bytes = blob_.size();
@@ -336,17 +336,17 @@ void BootstrapNode::spread(Table table) {
   finished_ = last_;
   loop_.cancel(patience_);
   // The tree is complete: no rank needs the rendezvous, and no other rank may come.
-  if (shape_ == BootstrapShape::kTree) leave_point();
+  if (shape_ == BootstrapShape::kTree) leave_rendezvous();
   acceptor_.reset();
   complete(std::move(table));
 }
 
-void BootstrapNode::leave_point() {
-  if (point_ == nullptr) return;
-  point_->send({.kind = FrameKind::kLeave});
-  frames_of_closed_ += point_->sent_count();
+void BootstrapNode::leave_rendezvous() {
+  if (rendezvous_ == nullptr) return;
+  rendezvous_->send({.kind = FrameKind::kLeave});
+  frames_of_closed_ += rendezvous_->sent_count();
   // The kernel takes so small a frame at once, unless the rendezvous is broken.
-  point_.reset();
+  rendezvous_.reset();
 }
 
 void BootstrapNode::neighbour_lost(uint32_t rank) {
@@ -368,9 +368,9 @@ void BootstrapNode::all_gather(std::span<const std::byte> blob, bool last, OnTab
 void BootstrapNode::deadline_passed() {
   overdue_ = true;
   if (!failure_ || !on_table_) return;
-  if (point_ != nullptr) {
+  if (rendezvous_ != nullptr) {
     // The rendezvous knows which ranks have not joined.
-    point_->send({.kind = FrameKind::kAbsent, .number = exchange_});
+    rendezvous_->send({.kind = FrameKind::kAbsent, .number = exchange_});
     patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { ask_children(); });
     return;
   }
@@ -423,9 +423,10 @@ void BootstrapNode::conclude_missing() {
 
 void BootstrapNode::report(const Status& why) {
   if (!failure_ || !reported_) return;
-  if (point_ == nullptr) return conclude(why);
+  if (rendezvous_ == nullptr) return conclude(why);
   reported_ = why;
-  point_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(why.code())}, body_of(why.text()));
+  rendezvous_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(why.code())},
+                    body_of(why.text()));
   loop_.cancel(patience_);
   patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { conclude(reported_); });
 }
@@ -440,7 +441,7 @@ void BootstrapNode::conclude(const Status& why) {
     if (child.socket != nullptr) child.socket->send(header, text);
   }
   if (parent_ != nullptr) parent_->send(header, text);
-  if (point_ != nullptr && reported_) point_->send(header, text);
+  if (rendezvous_ != nullptr && reported_) rendezvous_->send(header, text);
   complete(why);
 }
 
@@ -452,7 +453,7 @@ void BootstrapNode::complete(Result<Table> result) {
 void BootstrapNode::close() {
   acceptor_.reset();
   connector_.reset();
-  point_.reset();
+  rendezvous_.reset();
   parent_.reset();
   for (auto& [rank, child] : children_) child.socket.reset();
 }
@@ -461,14 +462,14 @@ bool BootstrapNode::is_drained() const {
   const auto drained = [](const std::unique_ptr<FrameSocket>& socket) {
     return socket == nullptr || socket->is_drained();
   };
-  return drained(point_) && drained(parent_) &&
+  return drained(rendezvous_) && drained(parent_) &&
          std::all_of(children_.begin(), children_.end(),
                      [&](const auto& entry) { return drained(entry.second.socket); });
 }
 
 NodeCounts BootstrapNode::counts() const {
   NodeCounts counts{connections_, frames_of_closed_};
-  for (const auto* socket : {&point_, &parent_}) {
+  for (const auto* socket : {&rendezvous_, &parent_}) {
     if (*socket != nullptr) counts.frames_sent += (*socket)->sent_count();
   }
   for (const auto& [rank, child] : children_) {

@@ -22,9 +22,9 @@ namespace tutti {
 
 struct NodeOptions {
   Credentials credentials;
-  std::vector<Endpoint> point;  ///< where the rendezvous listens
-  HostPort point_name;          ///< or its name, if `point` is empty
-  bool patient = false;         ///< as in ConnectorOptions
+  std::vector<Endpoint> rendezvous;  ///< where the rendezvous listens
+  HostPort rendezvous_name;          ///< or its name, if `rendezvous` is empty
+  bool patient = false;              ///< as in ConnectorOptions
   uint32_t rank_count = 0;
   uint32_t rank = 0;
   uint64_t deadline_ns = 0;
@@ -66,7 +66,7 @@ class BootstrapNode {
 
   /// kTree once a rank has come over the network.
   BootstrapShape shape() const { return shape_; }
-  bool is_known() const { return point_ != nullptr || exchange_ > 0; }
+  bool is_known() const { return rendezvous_ != nullptr || exchange_ > 0; }
   /// The rendezvous has told this rank its parent.
   bool has_joined() const { return acknowledged_; }
   /// The parent and all children in the tree are connected.
@@ -87,12 +87,12 @@ class BootstrapNode {
   BootstrapNode(EventLoop& loop, NodeOptions options) : loop_(loop), options_(std::move(options)) {}
   Status listen();
   Status enter_tree();
-  void dial_point();
+  void dial_rendezvous();
   void join(FileDescriptor socket);
   void send_join();
   void turn_to_tree();
-  void from_point(Frame frame);
-  void point_lost(const Status& why);
+  void from_rendezvous(Frame frame);
+  void rendezvous_lost(const Status& why);
   void dial_parent(uint32_t parent, const std::vector<std::byte>& packed);
   void link_parent(FileDescriptor socket);
   void from_parent(Frame frame);
@@ -103,7 +103,7 @@ class BootstrapNode {
   void take_up(uint32_t rank, Child& child, Frame frame);
   void go_up();
   void spread(Table table);
-  void leave_point();
+  void leave_rendezvous();
   void neighbour_lost(uint32_t rank);
 
   void deadline_passed();
@@ -123,7 +123,7 @@ class BootstrapNode {
   PackedEndpoints own_endpoints_{};
   std::unique_ptr<Acceptor> acceptor_;  ///< only if this rank has children
   std::unique_ptr<Connector> connector_;
-  std::unique_ptr<FrameSocket> point_;
+  std::unique_ptr<FrameSocket> rendezvous_;
   std::unique_ptr<FrameSocket> parent_;
   std::map<uint32_t, Child> children_;  ///< by rank; all children in the tree
 

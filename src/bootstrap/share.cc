@@ -74,16 +74,16 @@ Status check_served(const UniqueId& id, uint64_t deadline_ns) {
   constexpr uint64_t kPatienceNs = 10'000'000'000;
   const uint64_t late_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
   if (local_connect(local_name_of(id), late_ns, {}, LocalKind::kStream)) return Status::ok();
-  auto point = bootstrap_address_of(id);
-  if (!point) return {Code::kPeerLost, "it is for this host only, and no process serves it here"};
+  auto address = bootstrap_address_of(id);
+  if (!address) return {Code::kPeerLost, "it is for this host only, and no process serves it here"};
   auto loop = EventLoop::create();
   TUTTI_TRY(loop.status());
   std::optional<Status> end;
   ConnectorOptions dial;
   dial.who = "its maker";
-  dial.endpoints = point->endpoints;
+  dial.endpoints = address->endpoints;
   dial.claim = {.purpose = Purpose::kRendezvous, .from = 0, .to = kBootstrapServer, .channel = 0};
-  dial.credentials = point->credentials;
+  dial.credentials = address->credentials;
   dial.deadline_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
   const auto connector = Connector::start(
       **loop, std::move(dial), [&end](const Result<FileDescriptor>& socket) { end = socket.status(); });
@@ -241,14 +241,14 @@ Status share_by_store(const KeyValueStore& store, const std::string& key, uint32
 
 Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, const Config& config,
                     IdBytes id, uint64_t deadline_ns) {
-  auto point = bootstrap_address_of_url(url, config.key, rank == 0);
-  TUTTI_TRY(point.status());
+  auto address = bootstrap_address_of_url(url, config.key, rank == 0);
+  TUTTI_TRY(address.status());
   BootstrapClientOptions options;
   options.rank_count = rank_count;
   options.rank = rank;
   options.deadline_ns = deadline_ns;
   options.listen = {config.socket_ifname, config.port_first, config.port_last};
-  auto client = BootstrapClient::join(std::move(*point), options);
+  auto client = BootstrapClient::join(std::move(*address), options);
   TUTTI_TRY(client.status());
   const auto all = client->all_gather(id, true);
   TUTTI_TRY(all.status());

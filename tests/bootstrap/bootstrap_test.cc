@@ -218,7 +218,7 @@ class BesideAStranger {
     RendezvousOptions options;
     options.credentials = credentials_of(id);
     options.listener = std::move(*listener);
-    point_ = std::move(*Rendezvous::open(*loop_, std::move(options)));
+    rendezvous_ = std::move(*Rendezvous::open(*loop_, std::move(options)));
     EXPECT_TRUE(control_->watch(loop_->descriptor(), EPOLLIN, [this](uint32_t) { loop_->run_ready(); }));
     stranger_ = std::move(*local_listen(local_name_of(id), LocalKind::kStream));
     EXPECT_EQ(listen(stranger_.get(), 0), 0) << "one place in its queue";
@@ -231,7 +231,7 @@ class BesideAStranger {
  private:
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<Rendezvous> point_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   FileDescriptor stranger_;
 };
 

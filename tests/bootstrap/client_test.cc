@@ -33,7 +33,7 @@ class ServedPoint {
     RendezvousOptions options;
     options.credentials = credentials_of(id);
     options.listener = std::move(listener);
-    point_ = std::move(*Rendezvous::open(*loop_, std::move(options)));
+    rendezvous_ = std::move(*Rendezvous::open(*loop_, std::move(options)));
     thread_ = std::thread([this] {
       while (!stopped_) {
         pollfd entry{loop_->descriptor(), POLLIN, 0};
@@ -50,7 +50,7 @@ class ServedPoint {
 
  private:
   std::unique_ptr<EventLoop> loop_ = std::move(*EventLoop::create());
-  std::unique_ptr<Rendezvous> point_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   std::atomic<bool> stopped_ = false;
   std::thread thread_;
 };
@@ -99,9 +99,9 @@ Status gather_twice(BootstrapClient& client, uint32_t rank, uint32_t rank_count)
 TEST(BootstrapClientTest, RanksMeetByAnId) {
   ServedPoint served;
   expect_all_ok(run_ranks(6, [&](uint32_t rank) {
-    auto point = bootstrap_address_of(served.id);
-    TUTTI_TRY(point.status());
-    auto client = BootstrapClient::join(std::move(*point), options_of(rank, 6));
+    auto address = bootstrap_address_of(served.id);
+    TUTTI_TRY(address.status());
+    auto client = BootstrapClient::join(std::move(*address), options_of(rank, 6));
     TUTTI_TRY(client.status());
     return gather_twice(*client, rank, 6);
   }));
@@ -123,9 +123,9 @@ TEST(BootstrapClientTest, RanksMeetAtAnAddress) {
     } else {
       ++waiting;
     }
-    auto point = bootstrap_address_of_url(rank < 2 ? url : by_number, kSecret, rank == 0);
-    TUTTI_TRY(point.status());
-    auto client = BootstrapClient::join(std::move(*point), options_of(rank, 4));
+    auto address = bootstrap_address_of_url(rank < 2 ? url : by_number, kSecret, rank == 0);
+    TUTTI_TRY(address.status());
+    auto client = BootstrapClient::join(std::move(*address), options_of(rank, 4));
     TUTTI_TRY(client.status());
     return gather_twice(*client, rank, 4);
   }));
@@ -145,13 +145,13 @@ TEST(BootstrapClientTest, AnotherKeyIsNamed) {
   std::atomic<bool> refused = false;
   const auto statuses = run_ranks(2, [&](uint32_t rank) -> Status {
     if (rank == 1) {
-      auto point = bootstrap_address_of_url(url, "another secret entirely", false);
-      auto client = BootstrapClient::join(std::move(*point), options_of(rank, 2));
+      auto address = bootstrap_address_of_url(url, "another secret entirely", false);
+      auto client = BootstrapClient::join(std::move(*address), options_of(rank, 2));
       refused = true;
       return client.status();
     }
-    auto point = bootstrap_address_of_url(url, kSecret, true);
-    TUTTI_TRY(point.status());
+    auto address = bootstrap_address_of_url(url, kSecret, true);
+    TUTTI_TRY(address.status());
     BootstrapStop stop;
     std::thread stopper([&] {
       while (!refused) std::this_thread::yield();
@@ -159,7 +159,7 @@ TEST(BootstrapClientTest, AnotherKeyIsNamed) {
     });
     BootstrapClientOptions options = options_of(rank, 2);
     options.stop = &stop;
-    auto client = BootstrapClient::join(std::move(*point), options);
+    auto client = BootstrapClient::join(std::move(*address), options);
     Status status = client.status();
     if (client) status = client->all_gather({}, true).status();
     stopper.join();
@@ -173,25 +173,25 @@ TEST(BootstrapClientTest, AnotherKeyIsNamed) {
 TEST(BootstrapClientTest, AStopEndsAWaitBeforeItsDeadline) {
   ServedPoint served;
   BootstrapStop stop;
-  auto point = bootstrap_address_of(served.id);
+  auto address = bootstrap_address_of(served.id);
   BootstrapClientOptions options = options_of(0, 2);
   options.stop = &stop;
-  auto client = BootstrapClient::join(std::move(*point), options);
+  auto client = BootstrapClient::join(std::move(*address), options);
   ASSERT_TRUE(client.is_ok()) << client.status().text();
   std::thread stopper([&] { stop.stop(); });
   EXPECT_EQ(client->all_gather({}, true).status().code(), Code::kAborted);
   stopper.join();
   // One that begins later does not begin.
-  point = bootstrap_address_of(served.id);
-  EXPECT_EQ(BootstrapClient::join(std::move(*point), options).status().code(), Code::kAborted);
+  address = bootstrap_address_of(served.id);
+  EXPECT_EQ(BootstrapClient::join(std::move(*address), options).status().code(), Code::kAborted);
 }
 
 TEST(BootstrapClientTest, AbsentRanksAreNamed) {
   ServedPoint served;
   const auto statuses = run_ranks(2, [&](uint32_t number) -> Status {
-    auto point = bootstrap_address_of(served.id);
-    TUTTI_TRY(point.status());
-    auto client = BootstrapClient::join(std::move(*point), options_of(2 * number, 4, 300));
+    auto address = bootstrap_address_of(served.id);
+    TUTTI_TRY(address.status());
+    auto client = BootstrapClient::join(std::move(*address), options_of(2 * number, 4, 300));
     TUTTI_TRY(client.status());
     return client->all_gather({}, true).status();
   });
@@ -204,9 +204,9 @@ TEST(BootstrapClientTest, AbsentRanksAreNamed) {
 TEST(BootstrapClientTest, WhatFailsOnOneRankIsReadOnAll) {
   ServedPoint served;
   const auto statuses = run_ranks(5, [&](uint32_t rank) -> Status {
-    auto point = bootstrap_address_of(served.id);
-    TUTTI_TRY(point.status());
-    auto client = BootstrapClient::join(std::move(*point), options_of(rank, 5));
+    auto address = bootstrap_address_of(served.id);
+    TUTTI_TRY(address.status());
+    auto client = BootstrapClient::join(std::move(*address), options_of(rank, 5));
     TUTTI_TRY(client.status());
     TUTTI_TRY(client->all_gather({}, false).status());
     if (rank == 3) {
@@ -233,9 +233,9 @@ TEST(BootstrapClientTest, WhoServesStaysUntilAllHaveHeard) {
       while (!told) std::this_thread::yield();
       last_came = true;
     }
-    auto point = bootstrap_address_of_url(url, kSecret, rank == 0);
-    TUTTI_TRY(point.status());
-    auto client = BootstrapClient::join(std::move(*point), options_of(rank, rank == 1 ? 4 : 3));
+    auto address = bootstrap_address_of_url(url, kSecret, rank == 0);
+    TUTTI_TRY(address.status());
+    auto client = BootstrapClient::join(std::move(*address), options_of(rank, rank == 1 ? 4 : 3));
     TUTTI_TRY(client.status());
     const Status end = gather_twice(*client, rank, 3);
     EXPECT_TRUE(rank != 0 || last_came) << "rank 0 left before the last rank came";

@@ -180,11 +180,12 @@ TEST(ListenTest, ATakenPortIsBlamedOnWhatNamedIt) {
   ASSERT_TRUE(any.is_ok()) << any.status().text();
   const uint16_t port = any->endpoints[0].port;
   const std::string url = "tutti://localhost:" + std::to_string(port);
-  const auto point = bootstrap_address_of_url(url, "a secret of some length", true);
-  ASSERT_FALSE(point.is_ok());
-  EXPECT_NE(point.status().text().find(url), std::string_view::npos) << point.status().text();
-  EXPECT_NE(point.status().text().find("taken"), std::string_view::npos) << point.status().text();
-  EXPECT_EQ(point.status().text().find("TUTTI_PORT_RANGE"), std::string_view::npos) << point.status().text();
+  const auto address = bootstrap_address_of_url(url, "a secret of some length", true);
+  ASSERT_FALSE(address.is_ok());
+  EXPECT_NE(address.status().text().find(url), std::string_view::npos) << address.status().text();
+  EXPECT_NE(address.status().text().find("taken"), std::string_view::npos) << address.status().text();
+  EXPECT_EQ(address.status().text().find("TUTTI_PORT_RANGE"), std::string_view::npos)
+      << address.status().text();
 }
 
 TEST(ListenTest, TheLowestFreePortIsTakenWhereOthersMustGuessIt) {

@@ -60,13 +60,13 @@ class Gathering {
  public:
   explicit Gathering(uint32_t ranks) : rank_count(ranks) {
     Listener listener = loopback_listener();
-    point_endpoints = listener.endpoints;
+    rendezvous_endpoints = listener.endpoints;
     RendezvousOptions options;
     options.credentials = credentials;
     options.listener = std::move(listener);
     options.on_end = [this] { ended = true; };
     options.on_stranger = [this](const std::string& text) { log.push_back(text); };
-    point = std::move(*Rendezvous::open(*loop, std::move(options)));
+    rendezvous = std::move(*Rendezvous::open(*loop, std::move(options)));
     results.resize(rank_count);
     nodes.resize(rank_count);
   }
@@ -74,7 +74,7 @@ class Gathering {
   NodeOptions options(uint32_t rank) const {
     NodeOptions options;
     options.credentials = credentials;
-    options.point = point_endpoints;
+    options.rendezvous = rendezvous_endpoints;
     options.rank_count = rank_count;
     options.rank = rank;
     options.deadline_ns = loop.now() + 100 * kSecondNs;
@@ -141,8 +141,8 @@ class Gathering {
   const Credentials credentials = credentials_from_text("key", "gathering");
   uint32_t rank_count;
   ManualLoop loop;
-  std::vector<Endpoint> point_endpoints;
-  std::unique_ptr<Rendezvous> point;
+  std::vector<Endpoint> rendezvous_endpoints;
+  std::unique_ptr<Rendezvous> rendezvous;
   std::vector<std::unique_ptr<BootstrapNode>> nodes;
   std::vector<std::optional<Result<BootstrapNode::Table>>> results;
   bool ended = false;
@@ -189,7 +189,7 @@ TEST(NodeTest, AThousandRanksMeet) {
   ASSERT_TRUE(gathering.run());
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
 
-  uint64_t frames = gathering.point->sent_count();
+  uint64_t frames = gathering.rendezvous->sent_count();
   uint32_t connections = 0;
   uint32_t most = 0;
   for (const auto& node : gathering.nodes) {
@@ -234,7 +234,7 @@ TEST(NodeTest, AFailureTravelsThroughTheTree) {
     gathering.start_all();
     gathering.gather_all();
     ASSERT_TRUE(gathering.run());
-    gathering.point.reset();
+    gathering.rendezvous.reset();
     for (uint32_t rank = 0; rank < 13; ++rank) {
       if (rank != failing) gathering.gather(rank);
     }
@@ -273,9 +273,8 @@ TEST(NodeTest, AbsentRanksAreNamedAtTheDeadline) {
     gathering.start(rank);
     gathering.gather(rank);
   }
-  // Rank 5 cannot be told its parent, rank 4: it counts as here once it is acknowledged by nobody but the
-  // point.
-  ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.point->sent_count() >= 4; }));
+  // Rank 5 cannot be told its parent, rank 4. It counts as here once the rendezvous has heard from it.
+  ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.rendezvous->sent_count() >= 4; }));
   gathering.loop.advance_ms(100'000);
   ASSERT_TRUE(gathering.run());
   gathering.expect_failure(Code::kTimeout, {"of 9 ranks, these have not joined: 1, 4, 6, 7"});
@@ -398,10 +397,10 @@ TEST(NodeTest, TooMuchToSayFailsAll) {
 
 TEST(NodeTest, NobodyAtTheMeetingPointIsNamed) {
   Gathering gathering(2);
-  gathering.point.reset();
+  gathering.rendezvous.reset();
   // Bound, so that no rank listens there, but not listening.
   sockaddr_storage address;
-  const socklen_t length = gathering.point_endpoints[0].to_sockaddr(address);
+  const socklen_t length = gathering.rendezvous_endpoints[0].to_sockaddr(address);
   const FileDescriptor holder(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(holder.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -409,8 +408,8 @@ TEST(NodeTest, NobodyAtTheMeetingPointIsNamed) {
   gathering.start_all();
   gathering.gather_all();
   ASSERT_TRUE(gathering.run());
-  gathering.expect_failure(Code::kPeerLost,
-                           {"the rendezvous", gathering.point_endpoints[0].text(), "refused", "an old one"});
+  gathering.expect_failure(
+      Code::kPeerLost, {"the rendezvous", gathering.rendezvous_endpoints[0].text(), "refused", "an old one"});
 }
 
 // Goal: strangers of all kinds beside the ranks cost them nothing but a little time.
@@ -423,7 +422,7 @@ TEST(NodeTest, RanksMeetAmidAttacks) {
   uint32_t started = 0;
   for (uint32_t i = 0; i < kStrangers; ++i) {
     sockaddr_storage storage;
-    const socklen_t length = gathering.point_endpoints[0].to_sockaddr(storage);
+    const socklen_t length = gathering.rendezvous_endpoints[0].to_sockaddr(storage);
     FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     (void)connect(socket.get(), reinterpret_cast<const sockaddr*>(&storage), length);
     const std::vector<std::byte> noise(i % 200, std::byte{0x41});
@@ -436,7 +435,7 @@ TEST(NodeTest, RanksMeetAmidAttacks) {
   gathering.gather_all();
   ASSERT_TRUE(gathering.run());
   gathering.expect_tables();
-  EXPECT_EQ(gathering.point->acceptor_counts().accepted, kRanks);
+  EXPECT_EQ(gathering.rendezvous->acceptor_counts().accepted, kRanks);
   EXPECT_GT(gathering.log.size(), 0u);
   EXPECT_LE(gathering.log.size(), kStrangerKinds) << "a line for each kind of stranger at most";
 }

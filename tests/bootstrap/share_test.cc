@@ -458,13 +458,13 @@ TEST(ShareByUrlTest, AnIdOfAnotherLengthIsRefused) {
   config.socket_ifname = "=lo";
   const std::string url = "tutti://127.0.0.1:" + std::to_string(free_port());
   std::thread rank_0([&] {
-    auto point = bootstrap_address_of_url(url, config.key, true);
-    ASSERT_TRUE(point.is_ok()) << point.status().text();
+    auto address = bootstrap_address_of_url(url, config.key, true);
+    ASSERT_TRUE(address.is_ok()) << address.status().text();
     BootstrapClientOptions options;
     options.rank_count = 2;
     options.deadline_ns = soon();
     options.listen.interfaces = "=lo";
-    auto client = BootstrapClient::join(std::move(*point), options);
+    auto client = BootstrapClient::join(std::move(*address), options);
     ASSERT_TRUE(client.is_ok()) << client.status().text();
     EXPECT_TRUE(client->all_gather(std::vector<std::byte>(4096), true).is_ok());
   });

@@ -79,10 +79,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   serve.credentials = credentials;
   serve.listener = std::move(*listener);
   serve.on_stranger = {};
-  const auto point = std::move(*Rendezvous::open(*loop, std::move(serve)));
+  const auto rendezvous = std::move(*Rendezvous::open(*loop, std::move(serve)));
   NodeOptions options;
   options.credentials = credentials;
-  options.point = {where};
+  options.rendezvous = {where};
   options.rank_count = kRanks;
   options.deadline_ns = now + 100 * kSecondNs;
   options.listen.interfaces = "=lo";
