@@ -128,7 +128,7 @@ bool Operation::next_block(BoundLane& lane, BoundStep& step) {
 /// What the next message says of its block. A message of another call shows when the step reads it.
 bool Operation::learn_block(const BoundStep& step, const RecvLink& link, Block& block) {
   if (!link.has_arrived()) {
-    obstacle_ = {link.peer, step_number(step), false, 0, 0};
+    obstacle_ = {.peer = link.peer, .step = step_number(step)};
     return false;
   }
   const uint64_t word = link.word();

@@ -314,7 +314,7 @@ bool Operation::next_step(BoundLane& lane) {
       continue;
     }
     if (!link->can_write(slice_bytes)) [[unlikely]] {
-      obstacle_ = {link->slowest_reader(), step_number(step), true, 0, 0};
+      obstacle_ = {.peer = link->slowest_reader(), .step = step_number(step), .sending = true};
       return Progress::kBlocked;
     }
     job.sinks[i - source_count] = link->span(slice_bytes);
@@ -466,7 +466,7 @@ Progress Operation::run_device_slice(const BoundStep& step, const uint64_t* offs
   if (is_tail) {
     std::memcpy(target, source, bytes);
   } else if (source != target && !step.device->copy(target, source, bytes)) {
-    obstacle_ = {link.peer, step_number(step), false, 0, 0};
+    obstacle_ = {.peer = link.peer, .step = step_number(step)};
     return Progress::kBlocked;
   }
   link.release(word);
@@ -477,7 +477,7 @@ Progress Operation::send_device_slice(const BoundStep& step, std::byte* source, 
                                       bool is_tail) {
   SendLink& link = *ends_[step.first_end + 1].send;
   if (!link.can_write(bytes)) {
-    obstacle_ = {link.slowest_reader(), step_number(step), true, 0, 0};
+    obstacle_ = {.peer = link.slowest_reader(), .step = step_number(step), .sending = true};
     return Progress::kBlocked;
   }
   const uint32_t signature = signature_ ^ step.signature;
@@ -500,7 +500,7 @@ void Operation::keep_reference(SendLink& link) {
 Progress Operation::not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word,
                                 uint64_t expected) {
   const bool arrived = (word & flag::kNumberMask) == (expected & flag::kNumberMask);
-  obstacle_ = {link.peer, step_number(step), false, word, expected};
+  obstacle_ = {.peer = link.peer, .step = step_number(step), .word = word, .expected = expected};
   return arrived ? Progress::kMismatch : Progress::kBlocked;
 }
 
@@ -523,7 +523,7 @@ Progress Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left)
     // A run is a slice or the whole piece.
     if (arrived != bytes && arrived != left) {
       const uint64_t expected = flag::make(link->next, signature_ ^ step.signature, bytes);
-      obstacle_ = {link->peer, step_number(step), false, link->word(), expected};
+      obstacle_ = {.peer = link->peer, .step = step_number(step), .word = link->word(), .expected = expected};
       return Progress::kMismatch;
     }
     link->run_left = arrived;
@@ -532,7 +532,7 @@ Progress Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left)
       const uint64_t room = straight ? kMostAtOnce : link->bounce_bytes;
       const int error = pull_ahead(*link, target, bytes, left, room);
       if (error != 0) {
-        obstacle_ = {link->peer, step_number(step), false, 0, 0, error == ESRCH ? 0 : error};
+        obstacle_ = {.peer = link->peer, .step = step_number(step), .pull_error = error == ESRCH ? 0 : error};
         return error == ESRCH ? Progress::kBlocked : Progress::kMismatch;
       }
     }
@@ -726,7 +726,8 @@ bool Operation::write_directly(const BoundStep& step, uint64_t bytes, uint64_t b
 bool Operation::references_returned() {
   for (SendLink* link : reference_links_) {
     if (!link->references_returned()) {
-      obstacle_ = {link->slowest_reader(), static_cast<uint32_t>(steps_.size()), true, 0, 0};
+      obstacle_ = {
+          .peer = link->slowest_reader(), .step = static_cast<uint32_t>(steps_.size()), .sending = true};
       return false;
     }
   }
