@@ -65,7 +65,7 @@ class CommunicatorBuilder {
   Status allocate_host();
   Status allocate_device();
   Status allocate_staged(const std::string& why, uint32_t sharers);
-  std::string find_distance(std::span<const RankFacts> facts) const;
+  std::string why_no_kernels(std::span<const RankFacts> facts) const;
   uint32_t count_sharers(std::span<const RankFacts> facts) const;
   Result<std::string> join_devices(Bootstrap& bootstrap, std::span<const RankFacts> facts,
                                    std::span<const KeptFiles> files);

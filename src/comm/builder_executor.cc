@@ -36,8 +36,8 @@ DeviceIdentity CommunicatorBuilder::device_identity() const {
   return {.uuid = {}, .has_failed = options_.device >= 0 ? 1u : 0u};
 }
 
-/// What in the facts keeps devices from reaching each other; empty: nothing.
-std::string CommunicatorBuilder::find_distance(std::span<const RankFacts> facts) const {
+/// What in the facts keeps calls from running as kernels; empty: nothing.
+std::string CommunicatorBuilder::why_no_kernels(std::span<const RankFacts> facts) const {
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
     if (facts[rank].device.is_device == 0) return format("rank %u is in host memory", rank);
     if (facts[rank].device.lacks_kernels != 0)
@@ -58,15 +58,15 @@ Status CommunicatorBuilder::allocate(Bootstrap& bootstrap, std::span<const RankF
   const bool has_devices =
       std::ranges::any_of(facts, [](const RankFacts& theirs) { return theirs.device.is_device != 0; });
   if (has_failed || !has_devices) return allocate_host();
-  std::string distance = find_distance(facts);
-  if (distance.empty()) {
+  std::string why = why_no_kernels(facts);
+  if (why.empty()) {
     auto found = join_devices(bootstrap, facts, files);
     TUTTI_TRY(found.status());
-    distance = std::move(*found);
+    why = std::move(*found);
   }
-  parts_->has_pieces = !distance.empty();
-  if (!distance.empty()) {
-    TUTTI_TRY(device_ == nullptr ? allocate_host() : allocate_staged(distance, count_sharers(facts)));
+  parts_->some_rank_is_staged = !why.empty();
+  if (!why.empty()) {
+    TUTTI_TRY(device_ == nullptr ? allocate_host() : allocate_staged(why, count_sharers(facts)));
     return host_count_ > 1 ? agree_on_cards(bootstrap) : Status::ok();
   }
   TUTTI_TRY(join_multicast(bootstrap, facts, files));

@@ -260,7 +260,8 @@ void Communicator::choose_blocks() {
   const Algorithm& by_hosts = *find_algorithm(Collective::kAllToAll, "hierarchical");
   Request request{.collective = Collective::kAllToAll, .rank_count = rank_count(), .variable_counts = true};
   // Where some ranks are on devices, cards may carry messages.
-  const bool can_gather = host_count() > 1 && !parts_->has_pieces && by_hosts.supports(request, facts);
+  const bool can_gather =
+      host_count() > 1 && !parts_->some_rank_is_staged && by_hosts.supports(request, facts);
   if (can_gather && find_algorithm(Collective::kAllToAll, *forced_) != nullptr) {
     choice.most_bytes = *forced_ == by_hosts.name ? facts.slot_bytes : 0;
   } else if (can_gather && parts_->topology != nullptr) {

@@ -82,7 +82,7 @@ struct CommunicatorParts {
   HostExecutor* host = nullptr;  ///< also inside a StagedExecutor
   DeviceExecutor* device = nullptr;
   StagedExecutor* staged = nullptr;
-  bool has_pieces = false;  ///< long calls are cut (engine/pieces.h): calls of some rank are staged
+  bool some_rank_is_staged = false;  ///< so all ranks cut long calls (engine/pieces.h)
   bool is_closed = false;
 };
 
@@ -132,14 +132,16 @@ class Communicator {
   template <class Anything>
   Status run(std::span<const StagedCall<Anything>> staged);
   /// Whether the call must be made in pieces, on all ranks.
-  bool has_pieces(const CallShape& shape) const { return parts_->has_pieces && tutti::has_pieces(shape); }
+  bool has_pieces(const CallShape& shape) const {
+    return parts_->some_rank_is_staged && tutti::has_pieces(shape);
+  }
   /// Whether the call must be made as messages (engine/byte_moves.h), on all ranks. Notes it for `explain`.
   bool goes_as_messages(const CallShape& shape);
   /// Runs all pieces of a call to their end. Errors: as `run`.
   Status run(std::span<const Call> pieces);
 
-  /// A call in pieces, so that one thread can drive several communicators: `begin`; `poll` while it returns
-  /// kMoved or kBlocked; `finish`.
+  /// A call step by step, so that one thread can drive several communicators: `begin`; `poll` while it
+  /// returns kMoved or kBlocked; `finish`.
   Status begin(const Call& call);
   Status begin(const MessageCall& call);
   Progress poll() { return parts_->executor->poll(); }
@@ -169,13 +171,13 @@ class Communicator {
   /// Errors: as DeviceRank::order_streams; kUnsupported (staged).
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
 
-  /// Runs a piece of a call. An exception ends the call and becomes an error. If the call has begun, or
-  /// `is_one_of_many` that belong together, peers may wait for its rest, so the communicator is in error too.
-  /// Otherwise nothing has changed.
-  template <class Piece>
-  Status guard(const bool& is_one_of_many, Piece&& piece) noexcept {
+  /// Runs `body`, a part of a call. An exception ends the call and becomes an error. If the call has begun,
+  /// or `is_one_of_many` that belong together, peers may wait for its rest, so the communicator is in error
+  /// too. Otherwise nothing has changed.
+  template <class Body>
+  Status guard(const bool& is_one_of_many, Body&& body) noexcept {
     try {
-      return piece();
+      return body();
     } catch (...) {
       return end_thrown(is_one_of_many);
     }
