@@ -227,8 +227,7 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   const Status opened = open_device();
   if (rank_count_ == 1) return build_alone(bootstrap, opened);
   OwnFiles own;
-  TUTTI_TRY(make_segment(own));
-  TUTTI_TRY(open_files(own));
+  TUTTI_TRY(describe(own));
   auto table = introduce(bootstrap, own);
   TUTTI_TRY(table.status());
   const std::vector<RankFacts>& facts = **table;
@@ -238,19 +237,22 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   std::vector<KeptFiles> kept(rank_count_);
   TUTTI_TRY(connect(bootstrap, facts, kept));
   TUTTI_TRY(allocate(bootstrap, facts, kept));
+  return watch(bootstrap);
+}
+
+Status CommunicatorBuilder::watch(Bootstrap& bootstrap) {
   const CommunicatorParts& parts = *parts_;
   communicator_ = std::make_unique<Communicator>(std::move(parts_));
+  TUTTI_TRY(compare_digests(bootstrap, parts.topology->digest()));
   // From now on a life descriptor or control connection reports a rank that ends, and the heartbeat one that
   // hangs.
-  TUTTI_TRY(finish(bootstrap, parts));
   if (parts.plane != nullptr) parts.plane->expect_beats();
   if (parts.heartbeat != nullptr) parts.heartbeat->expect_beats();
   return Status::ok();
 }
 
-/// The last exchange carries a digest of what every rank has derived from the facts.
-Status CommunicatorBuilder::finish(Bootstrap& bootstrap, const CommunicatorParts& parts) const {
-  const uint64_t digest = parts.topology->digest();
+/// The last exchange. `digest`: of what this rank has derived from the facts.
+Status CommunicatorBuilder::compare_digests(Bootstrap& bootstrap, uint64_t digest) const {
   const auto all = bootstrap.finish(as_bytes(digest));
   TUTTI_TRY(all.status());
   for (uint32_t rank = 1; rank < rank_count_; ++rank) {
@@ -270,10 +272,15 @@ Status CommunicatorBuilder::build_alone(Bootstrap& bootstrap, const Status& open
   header_ = parts_->own_header.get();
   peers_.set_hosts({0});
   peers_.set_own_page(*header_);
-  const std::vector<RankFacts> alone = {describe({}, {})};
+  const std::vector<RankFacts> alone = {own_facts({}, {})};
   TUTTI_TRY(allocate(bootstrap, alone, {}));
   communicator_ = std::make_unique<Communicator>(std::move(parts_));
   return bootstrap.finish({}).status();
+}
+
+Status CommunicatorBuilder::describe(OwnFiles& own) {
+  TUTTI_TRY(make_segment(own));
+  return open_files(own);
 }
 
 Status CommunicatorBuilder::make_segment(OwnFiles& own) {
@@ -312,7 +319,7 @@ Result<RankTable> CommunicatorBuilder::introduce(Bootstrap& bootstrap, OwnFiles&
                                              own.multicast.is_open() ? own.multicast.get() : life};
   const auto announce = [&](const PackedEndpoints& data) {
     own.offer->open(files);
-    RankFacts facts = describe(data, own.offer->secret);
+    RankFacts facts = own_facts(data, own.offer->secret);
     facts.files = own.names;
     const auto bytes = as_bytes(facts);
     return std::vector<std::byte>(bytes.begin(), bytes.end());
@@ -376,7 +383,7 @@ Status CommunicatorBuilder::connect(Bootstrap& bootstrap, const std::vector<Rank
   return Status::ok();
 }
 
-RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileSecret& secret) const {
+RankFacts CommunicatorBuilder::own_facts(const PackedEndpoints& data, const FileSecret& secret) const {
   const Config& config = process_.config();
   return {.process = process_.token(),
           .machine = process_.locality().machine,

@@ -1,7 +1,7 @@
 // CommunicatorBuilder: creates a communicator in phases. After each phase:
 //   join       the bootstrap knows this rank; a failure of any rank now reaches all ranks
-//   describe   this rank's memory exists, and peers may fetch its files
-//   introduce  every rank has the facts of all ranks
+//   describe   this rank's memory exists, and its files have names
+//   introduce  every rank has the facts of all ranks, and may fetch their files
 //   choose     all ranks have derived equal settings, hosts, cores, slots and topology from these facts
 //   connect    memory is mapped; connections and the control plane are open
 //   allocate   the executor exists: on the host, on a device, or staged
@@ -36,13 +36,13 @@ class CommunicatorBuilder {
   Status run_phases(Bootstrap& bootstrap);
   Status build_alone(Bootstrap& bootstrap, const Status& opened);
   Status start_workers();
+  Status describe(OwnFiles& own);
   Status make_segment(OwnFiles& own);
   Status open_files(OwnFiles& own);
   Result<RankTable> introduce(Bootstrap& bootstrap, OwnFiles& own);
-  RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
+  RankFacts own_facts(const PackedEndpoints& data, const FileSecret& secret) const;
   Status choose(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
   Status agree_on_topology(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
-  Status finish(Bootstrap& bootstrap, const CommunicatorParts& parts) const;
   void count_cores(const std::vector<RankFacts>& facts);
   void choose_waiting(uint32_t ranks_here);
 
@@ -57,6 +57,9 @@ class CommunicatorBuilder {
   Status open_control_plane(const Bootstrap& bootstrap);
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);
   Status start_heartbeat();
+
+  Status watch(Bootstrap& bootstrap);
+  Status compare_digests(Bootstrap& bootstrap, uint64_t digest) const;
 
   // allocate: builder_executor.cc
   Status open_device();
