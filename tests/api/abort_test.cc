@@ -76,9 +76,10 @@ TEST(AbortTest, EndsADestroyThatWaitsForTheStreams) {
             "");
 }
 
-// Goal: calls of the short path, too, are inside: none works on a communicator that is gone. Method: one rank
-// sums up as fast as it can while another thread aborts; sanitizers see what is used after it is freed.
-TEST(AbortTest, BesideTheShortPath) {
+// Goal: an abort waits for calls of the short path too, so no call works on a communicator that is gone.
+// Method: one rank sums up as fast as it can while another thread aborts; sanitizers see what is used after
+// its free.
+TEST(AbortTest, AnAbortWaitsForCallsOfTheShortPath) {
   EXPECT_EQ(run_child([] {
               std::string failures;
               for (int turn = 0; turn < 100; ++turn) {

@@ -85,7 +85,7 @@ TEST(ShareTest, AStoreThatFailsOrHoldsSomethingElseIsNamed) {
             "");
 }
 
-TEST(ShareTest, ByAFile) {
+TEST(ShareTest, AFileCarriesTheId) {
   const std::string where = "file:" + testing::TempDir() + "tutti-share-" + std::to_string(getpid());
   EXPECT_EQ(run_cluster(without_comm(processes(3)),
                         [&where](Rank& rank) {
@@ -101,7 +101,7 @@ TEST(ShareTest, ByAFile) {
 }
 
 // Goal: ranks on several hosts need to know nothing but an address and a key.
-TEST(ShareTest, ByAnAddress) {
+TEST(ShareTest, AnAddressCarriesTheIdBetweenHosts) {
   ClusterOptions options = without_comm(processes(3));
   options.hosts = {0, 1, 2};
   options.environment = {{"TUTTI_KEY", "a key of sixteen characters or more"}};

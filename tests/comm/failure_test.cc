@@ -395,7 +395,7 @@ TEST(CallDeadlineTest, BelongsToTheOperationOnAStream) {
 // Goal: in a group each collective has its own, and the sends and receives together the longest of theirs.
 // Method: rank 1's message comes later than the first receive's deadline, within the second's; then one that
 // a short deadline covers alone never comes.
-TEST(CallDeadlineTest, InAGroup) {
+TEST(CallDeadlineTest, MessagesOfAGroupHaveTheLongestDeadline) {
   EXPECT_EQ(run_cluster({},
                         [](Rank& rank) {
                           float values[2] = {1, 2};

@@ -1,8 +1,8 @@
-// The last word of a bootstrap reaches some ranks, and others not: who sends it, or hands it on, dies
-// meanwhile.
+// Goal: when a rank dies while it sends or passes on a bootstrap's last message, so that only some ranks get
+// it, all ranks still come to one result or learn of the loss.
 //
-// Messages that this executable sends pass through sendmsg() below, which can end the process instead; what
-// it is sent comes through recv(), which can fail.
+// All messages of this executable pass through sendmsg() below, which can end the process instead, and
+// through recv(), which can fail.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -199,9 +199,9 @@ tutti_unique_id_t id_of_the_host(Rank& rank) {
   return id;
 }
 
-// Goal: a rank that has a communicator which the others have not is told so by its first call, and does not
-// wait for its deadline.
-TEST(LastWordTest, WhoHasACommunicatorAloneIsTold) {
+// Goal: where one rank has a communicator and the others have none, its first call reports the loss. The
+// call does not wait for its deadline.
+TEST(LastWordTest, ARankThatAloneHasACommunicatorLearnsOfTheLoss) {
   EXPECT_EQ(run_cluster(cluster_with_a_host(),
                         [](Rank& rank) {
                           const tutti_unique_id_t id = id_of_the_host(rank);

@@ -60,7 +60,7 @@ class PassedSlotSizesTest : public testing::TestWithParam<bool> {
 };
 
 // Goal: a payload arrives whole where the two processors want different sizes: the lower rank's counts.
-TEST_P(PassedSlotSizesTest, TheLowerRankSaysIt) {
+TEST_P(PassedSlotSizesTest, TheLowerRanksLeastSizeCounts) {
   const uint64_t least = PassedSlots::least_bytes_where(shape(0).demotes_lines);
   for (uint64_t number = 0; number < 8 * kSlots; ++number) {
     const uint64_t bytes = 900 + number * 97 % 4000;

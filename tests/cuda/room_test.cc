@@ -58,7 +58,7 @@ TEST(RoomTest, LongCallsStayWhereverRanksHaveBlocks) {
     EXPECT_EQ(run_in(ranks, blocks, expect_to_stay), "") << ranks << " ranks, " << blocks << " blocks";
 }
 
-TEST(RoomTest, WhereThereIsNoneTheyLeave) {
+TEST(RoomTest, LaunchesLeaveADeviceWithoutFreeBlocks) {
   EXPECT_EQ(run_in(2, 1, expect_to_leave), "");
 }
 

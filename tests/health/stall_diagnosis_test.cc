@@ -222,7 +222,7 @@ TEST_F(StallDiagnosisTest, AMessagesDifferenceIsSaid) {
 }
 
 // Goal: inside an all_to_all_v of both ranks, messages are compared, else the calls.
-TEST_F(StallDiagnosisTest, AnAllToAllVIsBoth) {
+TEST_F(StallDiagnosisTest, InsideAnAllToAllVMessagesAreComparedElseCalls) {
   receive(message(DataType::kFloat32, 3, 24), 24);
   call_.collective = true;
   expect(diagnosis_.mismatch_with(1), Code::kMismatch, "rank 1 is in or past collective 0");

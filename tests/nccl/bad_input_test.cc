@@ -338,8 +338,8 @@ TEST(NcclBadInputTest, DestroyedCommunicators) {
   });
 }
 
-// Goal: texts: never NULL; of the process where no communicator is named, from any thread.
-TEST(NcclBadInputTest, Texts) {
+// Goal: no text is NULL. Without a communicator, ncclGetLastError returns the process's last error.
+TEST(NcclBadInputTest, EveryCodeHasATextAndTheLastErrorIsKept) {
   EXPECT_EQ(run_child([] {
               std::string failures;
               for (int code = -1; code <= static_cast<int>(ncclNumResults) + 1; ++code) {
@@ -358,7 +358,7 @@ TEST(NcclBadInputTest, Texts) {
 }
 
 // Goal: parameters are the variables that mean something, as they are set.
-TEST(NcclBadInputTest, Parameters) {
+TEST(NcclBadInputTest, ParametersAreReadAndUnknownOnesRefused) {
   EXPECT_EQ(
       run_child(
           [] {

@@ -262,8 +262,7 @@ TEST(NcclGroupsTest, AbortEndsAGroupThatWaitsForASplit) {
   }
 }
 
-// Goal: ncclCommInitAll makes all ranks of this process, whatever devices are named.
-TEST(NcclGroupsTest, InitAll) {
+TEST(NcclGroupsTest, InitAllMakesAllRanksWhateverDevicesAreNamed) {
   EXPECT_EQ(run_child([] {
               std::vector<ncclComm_t> comms(3, nullptr);
               const int devices[] = {0, 0, 5};

@@ -29,7 +29,7 @@ void expect_place(NcclRank& rank, ncclComm_t comm, int place, int count) {
 }
 
 // Goal: split by color and key, without a color, blocking and not; parent and children serve side by side.
-TEST(NcclMembershipTest, Split) {
+TEST(NcclMembershipTest, SplitOrdersByKeyAndLeavesARankOut) {
   for (const bool blocking : {true, false}) {
     EXPECT_EQ(run_nccl(uncreated(mixed_or_threads(5)),
                        [blocking](NcclRank& rank) {
