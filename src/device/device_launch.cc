@@ -55,7 +55,9 @@ struct Left {
   uint64_t word = 0;
   cuda::LaunchReport report{};
 
-  cuda::Ring ring() const { return static_cast<cuda::Ring>(word & ((1u << cuda::kRingBits) - 1)); }
+  cuda::LaunchEnd end() const {
+    return static_cast<cuda::LaunchEnd>(word & ((1u << cuda::kLaunchEndBits) - 1));
+  }
 
   static Left of(const cuda::Signals& signals) {
     std::array<uint64_t, cuda::kReportWords> words{};
@@ -363,23 +365,23 @@ DeviceSnapshot CudaRank::look() {
   DeviceSnapshot look;
   const Left left = Left::of(*signals_);
   const cuda::LaunchReport& report = left.report;
-  const cuda::Ring ring = left.ring();
+  const cuda::LaunchEnd end = left.end();
   if (left.word != seen_left_) left_ns_ = now_ns();
   seen_left_ = left.word;
-  look.launches = left.word >> cuda::kRingBits;
+  look.launches = left.word >> cuda::kLaunchEndBits;
   look.sequence = report.sequence;
   look.may_be_replayed = captured_any_;
-  const bool waits = ring == cuda::Ring::kUnfinished || ring == cuda::Ring::kGoesOn;
+  const bool waits = end == cuda::LaunchEnd::kUnfinished || end == cuda::LaunchEnd::kGoesOn;
   const bool is_tried = waits && left.word == relaunched_left_;
   const bool is_relaunched = is_tried && relaunched_ns_ != 0;
   look.is_running = is_running(report.ended) || is_relaunched;
   // An operation's wait begins with its first launch, not with the end of the previous operation.
-  const bool begins = ring == cuda::Ring::kNone || ring == cuda::Ring::kDone;
+  const bool begins = end == cuda::LaunchEnd::kNone || end == cuda::LaunchEnd::kDone;
   if (report.moved != seen_moved_ || report.ended != seen_ended_ || begins) moved_ns_ = now_ns();
   seen_moved_ = report.moved;
   seen_ended_ = report.ended;
-  if (ring == cuda::Ring::kMismatch) look.state = DeviceSnapshot::State::kFailed;
-  look.goes_on = ring == cuda::Ring::kGoesOn;
+  if (end == cuda::LaunchEnd::kMismatch) look.state = DeviceSnapshot::State::kFailed;
+  look.goes_on = end == cuda::LaunchEnd::kGoesOn;
   look.queued_ns = is_relaunched ? queued_ns() : 0;
   if (waits && (!is_tried || look.queued_ns > 0)) look.state = DeviceSnapshot::State::kBlocked;
   if (look.state == DeviceSnapshot::State::kFine) {

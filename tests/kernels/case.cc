@@ -217,7 +217,7 @@ std::string check_rank(const Case& c, World& world, uint32_t rank, uint32_t call
   const bool moves = c.request.collective != Collective::kBarrier;
   const std::string bytes = moves ? memory.wrong() : "";
   memory.overwrite();
-  if (world.ring(rank) != cuda::Ring::kDone || world.state(rank).sequence != call)
+  if (world.launch_end(rank) != cuda::LaunchEnd::kDone || world.state(rank).sequence != call)
     return format("call %u, rank %u is not done", call, rank);
   const cuda::LaunchReport report = world.report(rank);
   if (report.sequence != call || report.ended != call)
@@ -283,7 +283,7 @@ class Hosts {
       return ++stuck_ < kMostStuck;
     };
     world.on_ended = [this](uint32_t rank) {
-      if (world_.ring(rank) == cuda::Ring::kMismatch)
+      if (world_.launch_end(rank) == cuda::LaunchEnd::kMismatch)
         all_ask_at_ = std::min(all_ask_at_, turns_ + trouble_.delay);
     };
   }
@@ -319,7 +319,7 @@ bool is_true_mismatch(World& world, uint32_t rank, const Trouble& trouble) {
 
 bool all_are_done(World& world, uint32_t ranks) {
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (world.ring(rank) != cuda::Ring::kDone) return false;
+    if (world.launch_end(rank) != cuda::LaunchEnd::kDone) return false;
   }
   return true;
 }
@@ -331,10 +331,11 @@ std::string check_end(const Case& c, World& world, uint32_t rank, uint32_t call,
   const bool moves = c.request.collective != Collective::kBarrier;
   if (moves && memory.spoilt() >= 0)
     return format("byte %td outside of its output is spoilt", memory.spoilt());
-  switch (world.ring(rank)) {
-    case cuda::Ring::kDone: return moves ? memory.wrong() : "";
-    case cuda::Ring::kAborted: return {};
-    case cuda::Ring::kMismatch: return is_true_mismatch(world, rank, trouble) ? "" : "blames the wrong rank";
+  switch (world.launch_end(rank)) {
+    case cuda::LaunchEnd::kDone: return moves ? memory.wrong() : "";
+    case cuda::LaunchEnd::kAborted: return {};
+    case cuda::LaunchEnd::kMismatch:
+      return is_true_mismatch(world, rank, trouble) ? "" : "blames the wrong rank";
     default: return "has left for no reason";
   }
 }

@@ -54,10 +54,10 @@ struct Ranks {
 TEST(LaunchTest, ALaunchThatWaitsInVainSaysForWhatAndGoesOnLater) {
   Ranks ranks(small_case(Collective::kAllReduce, "recursive_doubling"));
   ranks.world.launch_alone(0, ranks.buffers(0));
-  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  ASSERT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished);
   const cuda::Signals& signals = ranks.world.signals(0);
   const cuda::LaunchReport report = ranks.world.report(0);
-  EXPECT_EQ(signals.left >> cuda::kRingBits, 1u);
+  EXPECT_EQ(signals.left >> cuda::kLaunchEndBits, 1u);
   EXPECT_EQ(report.moved, 1u);  // it has sent
   EXPECT_EQ(report.ended, 0u);
   EXPECT_EQ(signals.done, 0u);
@@ -66,13 +66,13 @@ TEST(LaunchTest, ALaunchThatWaitsInVainSaysForWhatAndGoesOnLater) {
   EXPECT_EQ(report.part.output, ranks.outputs[0].data());
   // Nothing has changed: it finds nothing to do, and says that as well.
   ranks.world.launch_alone(0, ranks.buffers(0), false);
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished);
   EXPECT_EQ(ranks.world.report(0).moved, 1u);
   ranks.world.launch_alone(1, ranks.buffers(1));
-  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.look(1), cuda::LaunchEnd::kDone);
   EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4, 3));
   ranks.world.launch_alone(0, ranks.buffers(0), false);
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kDone);
   EXPECT_EQ(signals.done, 1u);
   EXPECT_EQ(ranks.world.report(0).ended, 1u);
   EXPECT_EQ(ranks.world.report(0).sequence, 1u);
@@ -100,8 +100,8 @@ TEST(LaunchTest, ALaneThatGivesUpGoesOnWithTheRightNumbers) {
         ranks.world.launch_alone(1, ranks.buffers(1), told == 4);
         EXPECT_EQ(receives.next, before + told);
       }
-      EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
-      EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+      EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kDone);
+      EXPECT_EQ(ranks.world.look(1), cuda::LaunchEnd::kDone);
       EXPECT_EQ(ranks.outputs[1], ranks.inputs[0]);
     }
   }
@@ -119,7 +119,7 @@ TEST(LaunchTest, ALaneThatGivesUpRemembersItsReferences) {
     EXPECT_EQ(link.last_reference, link.next);
     EXPECT_GT(link.last_reference, 0u);
     ranks.world.launch_alone(0, ranks.buffers(0), false);
-    EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+    EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished);
   }
 }
 
@@ -128,7 +128,7 @@ TEST(LaunchTest, AWriterWithoutRoomSaysSo) {
   c.world.shape = {.slots = 2, .slot_bytes = 64};
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
-  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  ASSERT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished);
   EXPECT_EQ(ranks.world.report(0).obstacle.peer, 1u);
   EXPECT_EQ(ranks.world.report(0).obstacle.sending, 1u);
 }
@@ -138,16 +138,16 @@ TEST(LaunchTest, ARankIsNotDoneBeforeItsReferencesHaveComeBack) {
   c.refers = true;
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
-  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  ASSERT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished);
   const cuda::Program& program = ranks.world.program(0);
   EXPECT_EQ(program.positions[0].round, program.lanes[0].round_count);
   EXPECT_EQ(ranks.world.report(0).obstacle.sending, 1u);
   EXPECT_EQ(ranks.world.report(0).obstacle.step, program.lanes[0].step_count);
   ranks.world.launch_alone(1, ranks.buffers(1));
-  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.look(1), cuda::LaunchEnd::kDone);
   EXPECT_EQ(ranks.outputs[1], ranks.inputs[0]);
   ranks.world.launch_alone(0, ranks.buffers(0), false);
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kDone);
 }
 
 TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
@@ -212,7 +212,7 @@ TEST(LaunchTest, AnotherCallsMessageEndsTheOperationAndAllThatFollow) {
   ranks.world.program(1).signature_seed ^= 0x1234567;
   ranks.world.launch_alone(0, ranks.buffers(0));
   ranks.world.launch_alone(1, ranks.buffers(1));
-  ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  ASSERT_EQ(ranks.world.look(1), cuda::LaunchEnd::kMismatch);
   const cuda::LaunchReport report = ranks.world.report(1);
   EXPECT_EQ(ranks.world.signals(1).done, 1u);
   EXPECT_EQ(report.ended, 1u);
@@ -221,7 +221,7 @@ TEST(LaunchTest, AnotherCallsMessageEndsTheOperationAndAllThatFollow) {
   EXPECT_NE(flag::signature(report.obstacle.word), flag::signature(report.obstacle.expected));
   EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4));
   ranks.world.launch_alone(1, ranks.buffers(1));
-  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  EXPECT_EQ(ranks.world.look(1), cuda::LaunchEnd::kMismatch);
   EXPECT_EQ(ranks.world.report(1).ended, 2u);
   EXPECT_EQ(ranks.world.report(1).obstacle.word, report.obstacle.word);
 }
@@ -233,7 +233,7 @@ TEST(LaunchTest, AnAbortIsSeenByAWaitWithoutBound) {
   Ranks ranks(c);
   ranks.world.abort_amid(0);
   ranks.world.launch_alone(0, ranks.buffers(0));
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kAborted);
   EXPECT_EQ(ranks.world.signals(0).done, 1u);
 }
 
@@ -241,7 +241,7 @@ TEST(LaunchTest, AnAbortedRankIsNotLaunchedAgain) {
   Ranks ranks(small_case(Collective::kAllReduce, "ring"));
   ranks.world.signals(0).abort = 1;
   ranks.world.launch_alone(0, ranks.buffers(0));
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kAborted);
 }
 
 cuda::Image nothing_to_do() {
@@ -262,21 +262,21 @@ TEST(LaunchTest, ALaunchThatStaysSaysForWhatItWaitsRoundAfterRoundAndSeesAnAbort
   Ranks ranks(staying_case());
   ranks.world.set_program(1, nothing_to_do());
   cuda::Signals& signals = ranks.world.signals(0);
-  std::vector<cuda::Ring> said;
+  std::vector<cuda::LaunchEnd> said;
   uint32_t done = 1;
   cuda::LaunchReport told{};
   ranks.world.on_turn = [&] {
     const uint64_t left = __atomic_load_n(&signals.left, __ATOMIC_ACQUIRE);
-    if (left >> cuda::kRingBits <= said.size()) return;
-    said.push_back(static_cast<cuda::Ring>(left % (1u << cuda::kRingBits)));
+    if (left >> cuda::kLaunchEndBits <= said.size()) return;
+    said.push_back(static_cast<cuda::LaunchEnd>(left % (1u << cuda::kLaunchEndBits)));
     done = __atomic_load_n(&signals.done, __ATOMIC_RELAXED);
     told = ranks.world.report(0);
     if (said.size() >= 3) __atomic_store_n(&signals.abort, 1, __ATOMIC_RELEASE);
   };
   ASSERT_EQ(ranks.call(), "");
   ASSERT_GE(said.size(), 3u);
-  for (int round = 0; round < 3; ++round) EXPECT_EQ(said[round], cuda::Ring::kGoesOn) << round;
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(said[round], cuda::LaunchEnd::kGoesOn) << round;
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kAborted);
   EXPECT_EQ(ranks.world.report(0).moved, 1u);  // in the first round it has sent
   EXPECT_EQ(told.obstacle.peer, 1u);
   EXPECT_EQ(told.part.output, ranks.outputs[0].data());
@@ -291,19 +291,19 @@ TEST(LaunchTest, AnAbortEndsALaunchThatStaysWhereSomeOfItsBlocksHaveNoPlace) {
   c.world.device.block_slots = 1;
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kNone) << "the first block waits for the other's lanes";
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kNone) << "the first block waits for the other's lanes";
   std::atomic_ref(ranks.world.signals(0).abort).store(1, std::memory_order_release);
   const auto runs = [&] {
     return ranks.world.device().run([turns = 0]() mutable { return ++turns < 10'000; });
   };
   ASSERT_TRUE(runs()) << ranks.world.device().report();
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kAborted);
   EXPECT_EQ(ranks.world.signals(0).done, 1u);
   EXPECT_EQ(ranks.world.report(0).ended, 1u);
   // So do those behind it.
   ranks.world.launch_alone(0, ranks.buffers(0));
   ASSERT_TRUE(runs()) << ranks.world.device().report();
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kAborted);
   EXPECT_EQ(ranks.world.report(0).ended, 2u);
 }
 
@@ -330,12 +330,12 @@ TEST(LaunchTest, AfterAMismatchLaunchesThatStayLeave) {
   ranks.world.program(1).signature_seed ^= 0x1234567;
   // Rank 0 waits for what rank 1 will not send: its host ends it.
   ranks.world.on_turn = [&] {
-    if (ranks.world.ring(1) == cuda::Ring::kMismatch)
+    if (ranks.world.launch_end(1) == cuda::LaunchEnd::kMismatch)
       __atomic_store_n(&ranks.world.signals(0).abort, 1, __ATOMIC_RELEASE);
   };
   for (uint64_t call = 1; call <= 2; ++call) {
     ASSERT_EQ(ranks.call(), "");
-    EXPECT_EQ(ranks.world.ring(1), cuda::Ring::kMismatch);
+    EXPECT_EQ(ranks.world.launch_end(1), cuda::LaunchEnd::kMismatch);
     EXPECT_EQ(ranks.world.report(1).ended, call);
     EXPECT_EQ(ranks.world.report(1).obstacle.peer, 0u);
     for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.world.report(rank).sequence, 0u);
@@ -423,7 +423,7 @@ TEST(LaunchTest, MessagesOfAGroupGoBothWaysAndMayBeEmpty) {
     }
     ASSERT_EQ(world.call({{}, {}}), "");
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(world.ring(rank), cuda::Ring::kDone);
+      EXPECT_EQ(world.launch_end(rank), cuda::LaunchEnd::kDone);
       EXPECT_EQ(world.state(rank).sequence, 0u);
       for (size_t i = 0; i < 510; ++i) EXPECT_EQ(came[rank][i], sent[1 - rank][i]) << i;
     }
@@ -514,7 +514,7 @@ TEST(LaunchTest, CellsThatLongMessagesPassOverAreNumbered) {
     c.slots_per_slice = slots_per_slice;
     for (uint32_t rank = 0; rank < 2; ++rank) world.set_program(rank, bind_rank(c, rank, world));
     ASSERT_EQ(world.call({{.input = sent.data(), .output = sent.data()}, {.output = came.data()}}), "");
-    EXPECT_EQ(world.ring(1), cuda::Ring::kDone);
+    EXPECT_EQ(world.launch_end(1), cuda::LaunchEnd::kDone);
     EXPECT_EQ(came, sent);
   };
   World world(c.world);
@@ -565,7 +565,7 @@ TEST(LaunchTest, ARankWithNothingToDoIsDoneAtOnce) {
   Ranks ranks(small_case(Collective::kAllReduce, "ring"));
   ranks.world.set_program(0, nothing_to_do());
   ranks.world.launch_alone(0, {});
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kDone);
   EXPECT_EQ(ranks.world.report(0).sequence, 1u);
 }
 

@@ -50,8 +50,8 @@ MUTANTS = [
     ("room_for_one_slot", "data", "interpreter", "needed = number + ready.slots;", "needed = number + 1;"),
     ("one_number_a_message", "data", "interpreter", "link.next = number + ready.slots;", "link.next = number + 1;"),
     ("credit_passed_over", "data", "interpreter", "passed != 0;", "(passed == 0 ? 1 : link.next & link.credit_mask) == 0;"),
-    ("one_lane_ends_all", "data", "launch", "== block.program.lane_count) return Ring::kDone;",
-     "> 0) return Ring::kDone;"),
+    ("one_lane_ends_all", "data", "launch", "== block.program.lane_count) return LaunchEnd::kDone;",
+     "> 0) return LaunchEnd::kDone;"),
     ("companions_not_awaited", "data", "interpreter",
      "  const uint32_t count = end_count(step);\n",
      "  const uint32_t count = step.source_count + step.sink_count;\n"),
@@ -69,10 +69,10 @@ MUTANTS = [
      "device::store_relaxed(&state->left, left);"),
     ("report_in_one_slot", "data", "launch", "signals->report[report_slot(left)]", "signals->report[report_slot(left) & 0]"),
     ("report_told_late", "data", "launch",
-     "  tell_report(block, after, left, !ended || block.ring == Ring::kMismatch);\n"
+     "  tell_report(block, after, left, !ended || block.end == LaunchEnd::kMismatch);\n"
      "  tell_end(block, left, ended);\n",
      "  tell_end(block, left, ended);\n"
-     "  tell_report(block, after, left, !ended || block.ring == Ring::kMismatch);\n"),
+     "  tell_report(block, after, left, !ended || block.end == LaunchEnd::kMismatch);\n"),
     ("no_fence_before_telling", "data", "interpreter", "    device::release_fence();\n", ""),
     ("count_without_its_stamp", "data", "launch", "static_cast<uint32_t>(left)}", "0u}"),
     ("no_alias_fence_before_moving", "data", "interpreter",

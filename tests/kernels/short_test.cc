@@ -327,19 +327,19 @@ struct Ranks {
 TEST(ShortCallsTest, ALaunchThatWaitsInVainSaysForWhomAndGoesOnLater) {
   Ranks ranks(small_case());
   ranks.world.launch_alone(0, ranks.buffers(0));
-  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  ASSERT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished);
   const cuda::Signals& signals = ranks.world.signals(0);
   EXPECT_EQ(ranks.world.report(0).moved, 1u);  // it has pushed
   EXPECT_EQ(signals.done, 0u);
   EXPECT_EQ(ranks.world.report(0).obstacle.peer, 1u);
   EXPECT_EQ(ranks.world.report(0).obstacle.sending, 0u);
   ranks.world.launch_alone(0, ranks.buffers(0), false);
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished);
   EXPECT_EQ(ranks.world.report(0).moved, 1u);
   ranks.world.launch_alone(1, ranks.buffers(1));
-  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.look(1), cuda::LaunchEnd::kDone);
   ranks.world.launch_alone(0, ranks.buffers(0), false);
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kDone);
   EXPECT_EQ(signals.done, 1u);
   EXPECT_EQ(ranks.world.report(0).sequence, 1u);
   EXPECT_EQ(ranks.world.state(0).short_calls, 1u);
@@ -352,7 +352,7 @@ TEST(ShortCallsTest, AnotherCallsPacketEndsTheOperation) {
   ranks.world.program(1).signature_seed ^= 0x1234567;
   ranks.world.launch_alone(0, ranks.buffers(0));
   ranks.world.launch_alone(1, ranks.buffers(1));
-  ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  ASSERT_EQ(ranks.world.look(1), cuda::LaunchEnd::kMismatch);
   const cuda::LaunchReport report = ranks.world.report(1);
   EXPECT_EQ(ranks.world.signals(1).done, 1u);
   EXPECT_EQ(report.sequence, 0u);
@@ -370,7 +370,7 @@ TEST(ShortCallsTest, TheRankInAnotherCallIsNamedAndNotOneThatIsLate) {
   ranks.world.program(0).signature_seed ^= 0x1234567;
   ranks.world.launch_alone(0, ranks.buffers(0));
   ranks.world.launch_alone(1, ranks.buffers(1));
-  ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  ASSERT_EQ(ranks.world.look(1), cuda::LaunchEnd::kMismatch);
   EXPECT_EQ(ranks.world.report(1).obstacle.peer, 0u);
   EXPECT_NE(ranks.world.report(1).obstacle.word, 0u);
 }
@@ -382,13 +382,13 @@ TEST(ShortCallsTest, ARankThatSendsNothingIsHeardAllTheSame) {
   c.request.collective = Collective::kBroadcast;
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished) << "the root waits for a sign of the receiver";
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kUnfinished) << "the root waits for a sign of the receiver";
   EXPECT_EQ(ranks.world.report(0).obstacle.peer, 1u);
   ranks.world.program(1).signature_seed ^= 0x1234567;
   ranks.world.launch_alone(1, ranks.buffers(1));
-  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  EXPECT_EQ(ranks.world.look(1), cuda::LaunchEnd::kMismatch);
   ranks.world.launch_alone(0, ranks.buffers(0), false);
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kMismatch) << "a greeting of another call";
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kMismatch) << "a greeting of another call";
 }
 
 TEST(ShortCallsTest, AnAbortIsSeenByAWaitWithoutBound) {
@@ -397,7 +397,7 @@ TEST(ShortCallsTest, AnAbortIsSeenByAWaitWithoutBound) {
   Ranks ranks(c);
   ranks.world.abort_amid(0);
   ranks.world.launch_alone(0, ranks.buffers(0));
-  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.look(0), cuda::LaunchEnd::kAborted);
   EXPECT_EQ(ranks.world.signals(0).done, 1u);
 }
 

@@ -224,8 +224,8 @@ cuda::SendLink& World::send_link(uint32_t rank, uint32_t peer, uint32_t channel)
 cuda::RecvLink& World::receive_link(uint32_t rank, uint32_t peer, uint32_t channel) {
   return ranks_[rank]->receives[ranks_[rank]->index->receive_on(peer, channel)];
 }
-cuda::Ring World::ring(uint32_t rank) const {
-  return static_cast<cuda::Ring>(ranks_[rank]->left_seen & ((1u << cuda::kRingBits) - 1));
+cuda::LaunchEnd World::launch_end(uint32_t rank) const {
+  return static_cast<cuda::LaunchEnd>(ranks_[rank]->left_seen & ((1u << cuda::kLaunchEndBits) - 1));
 }
 
 std::vector<cuda::MailLink> World::mail(uint32_t rank) const {
@@ -317,10 +317,10 @@ bool World::snapshot_of(uint32_t rank) {
   const uint64_t left = __atomic_load_n(&here.signals.left, __ATOMIC_ACQUIRE);
   if (left == here.left_seen) return here.ended;
   here.left_seen = left;
-  const cuda::Ring said = ring(rank);
-  here.ended = said != cuda::Ring::kUnfinished && said != cuda::Ring::kGoesOn;
-  if (said == cuda::Ring::kUnfinished) launch(rank, false);
-  if (said == cuda::Ring::kDone) forget_contributions(rank);
+  const cuda::LaunchEnd said = launch_end(rank);
+  here.ended = said != cuda::LaunchEnd::kUnfinished && said != cuda::LaunchEnd::kGoesOn;
+  if (said == cuda::LaunchEnd::kUnfinished) launch(rank, false);
+  if (said == cuda::LaunchEnd::kDone) forget_contributions(rank);
   if (here.ended && on_ended) on_ended(rank);
   return here.ended;
 }
@@ -349,9 +349,9 @@ void World::abort_amid(uint32_t rank) {
   };
 }
 
-cuda::Ring World::look(uint32_t rank) {
+cuda::LaunchEnd World::look(uint32_t rank) {
   ranks_[rank]->left_seen = __atomic_load_n(&ranks_[rank]->signals.left, __ATOMIC_ACQUIRE);
-  return ring(rank);
+  return launch_end(rank);
 }
 
 std::string World::call(const std::vector<CallBuffers>& buffers) {

@@ -74,7 +74,7 @@ class World {
   /// Runs `body` in one block behind everything that the rank has launched so far.
   void launch_behind(uint32_t rank, std::function<void()> body);
 
-  cuda::Ring ring(uint32_t rank) const;  ///< how its last launch left
+  cuda::LaunchEnd launch_end(uint32_t rank) const;  ///< of its last launch
   cuda::Signals& signals(uint32_t rank);
   /// What the launch or round that has left last has told the rank's host.
   cuda::LaunchReport report(uint32_t rank);
@@ -90,7 +90,7 @@ class World {
   /// Sets on_turn: the rank's host asks for an end in the device's fifth turn.
   void abort_amid(uint32_t rank);
   /// What the rank's last launch says, as its host would read it now.
-  cuda::Ring look(uint32_t rank);
+  cuda::LaunchEnd look(uint32_t rank);
 
   /// Called after every turn of the device; may write what the kernels poll.
   std::function<void()> on_turn;

@@ -88,7 +88,7 @@ struct BlockState {
   uint32_t unfinished;  ///< the block's unfinished lanes in this round so far
   uint32_t goes_on;     ///< 1: the block has another lane to run
   uint32_t signature;
-  Ring ring;
+  LaunchEnd end;
   Slice slice;  ///< moves
   NextSlice next;
   Tables tables;
@@ -241,26 +241,28 @@ TUTTI_DEVICE void leave(BlockState& block, bool was_finished, bool moved) {
   if (block.at.finished == 0) ++block.unfinished;
   if (block.at.finished != 0 && !was_finished) device::add_relaxed(&state->lanes_finished, 1);
   if (moved) device::add_relaxed(&state->lanes_moved, 1);
-  if (why == Stop::kMismatch) device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kMismatch));
-  if (why == Stop::kAborted) device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
+  if (why == Stop::kMismatch)
+    device::store_relaxed(&state->failed, static_cast<uint32_t>(LaunchEnd::kMismatch));
+  if (why == Stop::kAborted)
+    device::store_relaxed(&state->failed, static_cast<uint32_t>(LaunchEnd::kAborted));
   if (block.stays != 0) count_gone(block);
   block.is_last = device::add_acquire_release(&state->lanes_out, 1) + 1 == block.program.lane_count ? 1 : 0;
 }
 
 /// Returns how the launch or round ended. The last block calls this function (one thread).
-TUTTI_DEVICE Ring judge(BlockState& block) {
-  if (block.is_alone != 0) return Ring::kDone;
+TUTTI_DEVICE LaunchEnd judge(BlockState& block) {
+  if (block.is_alone != 0) return LaunchEnd::kDone;
   RankState* const state = block.program.state;
   const uint32_t failed = device::load_relaxed(&state->failed);
-  if (failed != 0) return static_cast<Ring>(failed);
-  if (device::load_relaxed(&state->lanes_finished) == block.program.lane_count) return Ring::kDone;
+  if (failed != 0) return static_cast<LaunchEnd>(failed);
+  if (device::load_relaxed(&state->lanes_finished) == block.program.lane_count) return LaunchEnd::kDone;
   if (device::load_acquire(&block.program.signals->abort) == 0) {
-    if (block.stays == 0) return Ring::kUnfinished;
+    if (block.stays == 0) return LaunchEnd::kUnfinished;
     // From here on no block may desert: the next round needs all.
-    if (device::add_acquire_release(&state->rounds, kRound) % kRound == 0) return Ring::kGoesOn;
+    if (device::add_acquire_release(&state->rounds, kRound) % kRound == 0) return LaunchEnd::kGoesOn;
   }
-  device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
-  return Ring::kAborted;
+  device::store_relaxed(&state->failed, static_cast<uint32_t>(LaunchEnd::kAborted));
+  return LaunchEnd::kAborted;
 }
 
 /// Writes a part of the LaunchReport. The host may read at the same time.
@@ -280,7 +282,7 @@ TUTTI_DEVICE void tell(uint64_t* report, size_t offset, const T& part) {
 TUTTI_DEVICE void tell_obstacle(const BlockState& block, uint64_t* report, const uint64_t* before) {
   for (uint32_t lane = 0; lane < block.program.lane_count; ++lane) {
     const Position& at = block.program.positions[lane];
-    const bool tells = block.ring == Ring::kMismatch ? at.obstacle.expected != 0 : at.finished == 0;
+    const bool tells = block.end == LaunchEnd::kMismatch ? at.obstacle.expected != 0 : at.finished == 0;
     if (!tells) continue;
     tell(report, offsetof(LaunchReport, obstacle), at.obstacle);
     tell(report, offsetof(LaunchReport, part), block.part);
@@ -315,7 +317,7 @@ TUTTI_DEVICE void tell_end(BlockState& block, uint64_t left, bool ended) {
   Signals* const signals = block.program.signals;
   // The host may launch again as soon as it hears; blocks that stay may end the next round.
   if (block.stays == 0) device::store_relaxed(&state->left, left);
-  if (block.stays != 0 && block.ring == Ring::kDone) {
+  if (block.stays != 0 && block.end == LaunchEnd::kDone) {
     // No later round, no stream waits for `done`, and the counts have stamps: the order of the words is
     // irrelevant. A fence would wait for the host's memory, which takes a microsecond.
     device::store_relaxed(&signals->left, left);
@@ -332,7 +334,7 @@ TUTTI_DEVICE void tell_end(BlockState& block, uint64_t left, bool ended) {
 TUTTI_DEVICE void ring_host(BlockState& block) {
   RankState* const state = block.program.state;
   RankState after = block.state;
-  const bool ended = block.ring != Ring::kUnfinished && block.ring != Ring::kGoesOn;
+  const bool ended = block.end != LaunchEnd::kUnfinished && block.end != LaunchEnd::kGoesOn;
   bool moved = true;
   if (block.is_alone == 0) {
     moved = device::load_relaxed(&state->lanes_moved) != 0;
@@ -345,22 +347,23 @@ TUTTI_DEVICE void ring_host(BlockState& block) {
   }
   if (ended) state->ended = ++after.ended;
   if (moved) state->moved = ++after.moved;
-  if (block.ring == Ring::kDone && block.program.is_collective != 0) {
+  if (block.end == LaunchEnd::kDone && block.program.is_collective != 0) {
     state->sequence = ++after.sequence;
     state->history = block.history;
   }
-  if (block.ring == Ring::kDone && block.program.short_lanes != nullptr)
+  if (block.end == LaunchEnd::kDone && block.program.short_lanes != nullptr)
     state->short_calls = ++after.short_calls;
-  const uint64_t left = ((block.left >> kRingBits) + 1) << kRingBits | static_cast<uint64_t>(block.ring);
-  tell_report(block, after, left, !ended || block.ring == Ring::kMismatch);
+  const uint64_t left =
+      ((block.left >> kLaunchEndBits) + 1) << kLaunchEndBits | static_cast<uint64_t>(block.end);
+  tell_report(block, after, left, !ended || block.end == LaunchEnd::kMismatch);
   tell_end(block, left, ended);
 }
 
 /// Ends a launch or round (all threads of the last block).
 TUTTI_DEVICE void close_launch(BlockState& block) {
-  if (device::thread_index() == 0) block.ring = judge(block);
+  if (device::thread_index() == 0) block.end = judge(block);
   device::barrier("the launch is judged");
-  if (block.ring == Ring::kDone && block.is_alone == 0) {
+  if (block.end == LaunchEnd::kDone && block.is_alone == 0) {
     for (uint32_t lane = device::thread_index(); lane < block.program.lane_count;
          lane += device::thread_count())
       block.program.positions[lane] = Position{};
@@ -375,7 +378,7 @@ TUTTI_DEVICE void close_launch(BlockState& block) {
 TUTTI_DEVICE bool desert(const BlockState& block) {
   RankState* const state = block.program.state;
   if (device::load_acquire(&block.program.signals->abort) == 0) return false;
-  device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
+  device::store_relaxed(&state->failed, static_cast<uint32_t>(LaunchEnd::kAborted));
   return device::add_acquire_release(&state->rounds, 1) / kRound == block.rounds;
 }
 
@@ -396,7 +399,7 @@ TUTTI_DEVICE bool await_round(BlockState& block) {
   block.rounds = (block.rounds + 1) % (UINT32_MAX / kRound + 1);
   block.begins = 0;
   block.unfinished = 0;
-  return left % (1u << kRingBits) == static_cast<uint64_t>(Ring::kGoesOn);
+  return left % (1u << kLaunchEndBits) == static_cast<uint64_t>(LaunchEnd::kGoesOn);
 }
 
 /// The block's next lane in a launch that stays: in this round or, after a wait, in the next (one thread).

@@ -158,8 +158,8 @@ struct Arithmetic {
   uint64_t scale_bits;
 };
 
-/// Why the last block out rang.
-enum class Ring : uint32_t {
+/// How a launch has left, as its last block out tells the host.
+enum class LaunchEnd : uint32_t {
   kNone = 0,
   kUnfinished = 1,  ///< launch again
   kDone = 2,
@@ -169,7 +169,7 @@ enum class Ring : uint32_t {
 };
 
 /// Low bits of Signals::left.
-inline constexpr uint32_t kRingBits = 8;
+inline constexpr uint32_t kLaunchEndBits = 8;
 
 /// What a lane that left unfinished waits for; of several the one of the lowest lane.
 struct Obstacle {
@@ -298,9 +298,9 @@ struct Signals {
   /// or failed for good). The user's stream waits for 1.
   alignas(64) uint32_t done;
   /// device -> host: the launches, and rounds of launches that stay, that have left, counted in steps of 1 <<
-  /// kRingBits, and in the low bits how the last one did (Ring): one word, so that the two belong together.
-  /// Written after its report's words and before `done`, but where an operation is done in a launch that
-  /// stays: then in any order.
+  /// kLaunchEndBits; the low bits say how the last one did (LaunchEnd). One word, so that the two belong
+  /// together. Written after its report's words and before `done`, but where an operation is done in a launch
+  /// that stays: then in any order.
   alignas(64) uint64_t left;
   /// device -> host: the counts of the LaunchReport of `left`, and the rest of it word by word, both in
   /// report_slot(left). The next launch or round writes the other slot, the one behind it this one again: who
@@ -310,7 +310,7 @@ struct Signals {
 };
 
 constexpr uint32_t report_slot(uint64_t left) {
-  return left >> kRingBits & 1;
+  return left >> kLaunchEndBits & 1;
 }
 
 /// Step of RankState::rounds.
@@ -324,7 +324,7 @@ struct RankState {
   uint32_t lanes_gone;  ///< of those the ones whose blocks have left a launch that stays: they are finished
   uint32_t lanes_finished;
   uint32_t lanes_moved;    ///< in the present launch or round
-  uint32_t failed;         ///< not 0 (a Ring): the blocks of this launch leave
+  uint32_t failed;         ///< not 0 (a LaunchEnd): the blocks of this launch leave
   uint32_t rounds;         ///< that have gone on, in steps of kRound; below, blocks that have deserted one
   ExposedBuffer* exposed;  ///< this rank's own
   uint64_t short_calls;    ///< of `sequence`
