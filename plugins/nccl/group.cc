@@ -19,9 +19,9 @@ struct Closing {
 struct Group {
   int depth = 0;
   Status spoiled;
-  std::vector<Bootstrap> waiting;   ///< set-ups that the end waits for
-  std::vector<Bootstrap> starting;  ///< set-ups that the end starts
-  bool non_blocking = false;        ///< an operation of a non-blocking communicator was issued
+  std::vector<SetUp> waiting;   ///< set-ups that the end waits for
+  std::vector<SetUp> starting;  ///< set-ups that the end starts
+  bool non_blocking = false;    ///< an operation of a non-blocking communicator was issued
   std::vector<Closing> closings;
 };
 
@@ -29,7 +29,7 @@ Group& group() {
   return KeptByThread<Group>::get();
 }
 
-void log_begin(const Bootstrap& job) {
+void log_begin(const SetUp& job) {
   log(LogLevel::kInfo, format("NCCL INFO %s comm %p%s%s", job.call, static_cast<const void*>(job.comm),
                               job.config.name.empty() ? "" : " commName ", job.config.name.c_str()));
 }
@@ -41,7 +41,7 @@ Status read_place(ncclComm* comm) {
 }
 
 /// The id by which the rank joins. If it is address_id's, the ranks first get rank 0's id at the address.
-Status find_id(const Bootstrap& job, bool waits, tutti_unique_id_t& id) {
+Status find_id(const SetUp& job, bool waits, tutti_unique_id_t& id) {
   id = id_below(job.id);
   const ncclUniqueId by_address = address_id();
   if (std::memcmp(&job.id, &by_address, sizeof(by_address)) != 0) return Status::ok();
@@ -62,7 +62,7 @@ Status find_id(const Bootstrap& job, bool waits, tutti_unique_id_t& id) {
   return {shared.code(), "NCCL_COMM_ID is " + address + ": " + std::string(shared.text())};
 }
 
-Status join(const Bootstrap& job, bool waits) {
+Status join(const SetUp& job, bool waits) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.nonblocking = waits ? 0 : 1;
   if (job.comm->device != kHostMemory) config.device = TUTTI_CUDA_DEVICE(job.comm->device);
@@ -73,7 +73,7 @@ Status join(const Bootstrap& job, bool waits) {
 }
 
 /// Makes the communicator from its parent.
-Status derive(const Bootstrap& job) {
+Status derive(const SetUp& job) {
   tutti_comm_t* below = nullptr;
   TUTTI_TRY(job.make(job.parent->comm, &below));
   if (job.comm == nullptr) return Status::ok();
@@ -82,7 +82,7 @@ Status derive(const Bootstrap& job) {
   return read_place(job.comm);
 }
 
-Status run(const Bootstrap& job) {
+Status run(const SetUp& job) {
   log_begin(job);
   if (job.parent == nullptr) return join(job, true);
   const Use use(job.parent);
@@ -91,7 +91,7 @@ Status run(const Bootstrap& job) {
 }
 
 /// Ends a set-up that its caller waited for: the caller gets the handle, or the handle is freed.
-Status settle(const Bootstrap& job, Status status) {
+Status settle(const SetUp& job, Status status) {
   if (job.comm == nullptr) return status;
   if (!status.is_ok()) {
     discard_comm(job.comm);
@@ -107,11 +107,11 @@ Status settle(const Bootstrap& job, Status status) {
 /// A list of set-ups that run one after another. Set-ups in different lanes wait for each other. Each rank
 /// that joins by an id has its own lane. Set-ups from one parent share a lane, because they are collective
 /// calls on the parent.
-using Lane = std::vector<const Bootstrap*>;
+using Lane = std::vector<const SetUp*>;
 
-std::vector<Lane> lanes_of(const std::vector<Bootstrap>& jobs) {
+std::vector<Lane> lanes_of(const std::vector<SetUp>& jobs) {
   std::vector<Lane> lanes;
-  for (const Bootstrap& job : jobs) {
+  for (const SetUp& job : jobs) {
     const auto found = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& lane) {
       return job.parent != nullptr && lane[0]->parent == job.parent;
     });
@@ -127,14 +127,14 @@ std::vector<Lane> lanes_of(const std::vector<Bootstrap>& jobs) {
 /// After a failure, later set-ups from the same parent cannot reach their peers.
 Status run_lane(const Lane& lane) {
   Status status;
-  for (const Bootstrap* job : lane) {
+  for (const SetUp* job : lane) {
     if (status.is_ok()) status = run(*job);
     static_cast<void>(settle(*job, status));
   }
   return status;
 }
 
-Status run_all(const std::vector<Bootstrap>& jobs) {
+Status run_all(const std::vector<SetUp>& jobs) {
   const std::vector<Lane> lanes = lanes_of(jobs);
   // Nothing can be made from a parent inside an open tutti group of this thread.
   if (lanes.size() == 1 && !tutti::in_group()) return run_lane(lanes[0]);
@@ -149,19 +149,19 @@ Status run_all(const std::vector<Bootstrap>& jobs) {
     const Status& status = threads[i]->status();
     if (first.is_ok()) first = status;
     if (threads[i]->has_run()) continue;
-    for (const Bootstrap* job : lanes[i]) static_cast<void>(settle(*job, status));
+    for (const SetUp* job : lanes[i]) static_cast<void>(settle(*job, status));
   }
   return first;
 }
 
 /// Starts the set-ups from one non-blocking parent, as one job that the parent and the children share.
-Status start_derived(const std::vector<Bootstrap>& jobs) {
+Status start_derived(const std::vector<SetUp>& jobs) {
   ncclComm* parent = jobs[0].parent;
   const Use use(parent);
   TUTTI_TRY(use.status());
   const auto work = [jobs] {
     Status status;
-    for (const Bootstrap& job : jobs) {
+    for (const SetUp& job : jobs) {
       log_begin(job);
       if (status.is_ok()) status = derive(job);
     }
@@ -170,13 +170,13 @@ Status start_derived(const std::vector<Bootstrap>& jobs) {
   const auto end = end_of_set_ups(parent);
   std::vector<std::unique_lock<std::mutex>> locks;
   // The children are locked first: no other thread knows them yet.
-  for (const Bootstrap& job : jobs) {
+  for (const SetUp& job : jobs) {
     if (job.comm != nullptr) locks.emplace_back(job.comm->mutex);
   }
   const std::scoped_lock lock(parent->mutex);
   parent->ready = false;
   parent->job = std::make_shared<Job>(work, end);
-  for (const Bootstrap& job : jobs) {
+  for (const SetUp& job : jobs) {
     if (job.comm != nullptr) job.comm->job = parent->job;
   }
   return Status::ok();
@@ -184,8 +184,8 @@ Status start_derived(const std::vector<Bootstrap>& jobs) {
 
 Status start_lane(const Lane& lane) {
   if (lane[0]->parent != nullptr) {
-    std::vector<Bootstrap> derived;
-    for (const Bootstrap* job : lane) derived.push_back(*job);
+    std::vector<SetUp> derived;
+    for (const SetUp* job : lane) derived.push_back(*job);
     return start_derived(derived);
   }
   log_begin(*lane[0]);
@@ -194,27 +194,27 @@ Status start_lane(const Lane& lane) {
 }
 
 /// Cancels a set-up that has not started. A handle that the caller already has is dead.
-void drop(const Bootstrap& job) {
+void drop(const SetUp& job) {
   if (job.comm == nullptr) return;
   if (job.result != nullptr) *job.result = nullptr;
   discard_comm(job.comm);
 }
 
 /// After a failure, no further set-up starts.
-Status start_all(const std::vector<Bootstrap>& jobs) {
+Status start_all(const std::vector<SetUp>& jobs) {
   Status status;
   for (const Lane& lane : lanes_of(jobs)) {
     if (status.is_ok()) status = start_lane(lane);
     if (status.is_ok()) continue;
-    for (const Bootstrap* job : lane) drop(*job);
+    for (const SetUp* job : lane) drop(*job);
   }
   return status.is_ok() ? Status(Code::kInProgress, "") : status;
 }
 
 /// Waits for the started set-ups whose parent also has operations in the group. Both use the parent, which
 /// takes calls of one thread at a time, and on every rank the set-ups come first.
-Status finish_before_operations(const std::vector<Bootstrap>& started) {
-  for (const Bootstrap& job : started) {
+Status finish_before_operations(const std::vector<SetUp>& started) {
+  for (const SetUp& job : started) {
     if (job.parent == nullptr) continue;
     const Use use(job.parent);
     TUTTI_TRY(use.status());
@@ -224,8 +224,8 @@ Status finish_before_operations(const std::vector<Bootstrap>& started) {
 }
 
 void drop_set_ups(const Group& all) {
-  for (const std::vector<Bootstrap>* jobs : {&all.waiting, &all.starting}) {
-    for (const Bootstrap& job : *jobs) drop(job);
+  for (const std::vector<SetUp>* jobs : {&all.waiting, &all.starting}) {
+    for (const SetUp& job : *jobs) drop(job);
   }
 }
 
@@ -291,7 +291,7 @@ ncclUniqueId address_id() {
   return id;
 }
 
-Status set_up(Bootstrap job, bool waits) {
+Status set_up(SetUp job, bool waits) {
   if (job.result != nullptr) *job.result = waits ? nullptr : job.comm;
   Group& current = group();
   if (current.depth > 0) {
@@ -303,7 +303,7 @@ Status set_up(Bootstrap job, bool waits) {
     (waits ? current.waiting : current.starting).push_back(std::move(job));
     return Status::ok();
   }
-  const std::vector<Bootstrap> one = {std::move(job)};
+  const std::vector<SetUp> one = {std::move(job)};
   return waits ? run_all(one) : start_all(one);
 }
 
@@ -322,7 +322,7 @@ Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUnique
   TUTTI_TRY(handle.status());
   (*handle)->rank = rank;
   (*handle)->rank_count = nranks;
-  Bootstrap job{.call = call, .result = comm, .config = *options, .comm = *handle, .id = id};
+  SetUp job{.call = call, .result = comm, .config = *options, .comm = *handle, .id = id};
   return set_up(std::move(job), options->blocking);
 }
 

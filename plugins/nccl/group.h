@@ -12,7 +12,7 @@
 namespace tutti::nccl {
 
 /// One set-up: a rank joins by an id, or a communicator is made from `parent`.
-struct Bootstrap {
+struct SetUp {
   const char* call = "";
   ncclComm** result = nullptr;  ///< the caller's variable; null: already written, or there is none
   CommConfig config;
@@ -27,7 +27,7 @@ struct Bootstrap {
 /// Inside a group, records the set-up. Otherwise runs it: to the end if `waits` (the call is blocking), else
 /// starts it and returns kInProgress. *result is set at once if the call does not wait, and if a rank joins
 /// inside a group.
-Status set_up(Bootstrap job, bool waits);
+Status set_up(SetUp job, bool waits);
 
 /// Converts NCCL's id to tutti's.
 tutti_unique_id_t id_below(const ncclUniqueId& id);

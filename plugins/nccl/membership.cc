@@ -14,7 +14,7 @@ Status derive(const char* call, ncclComm_t comm, ncclComm_t* newcomm, const nccl
               bool takes_part, std::function<Status(tutti_comm_t*, tutti_comm_t**)> make) {
   auto options = read_comm_config(config, comm->config);
   TUTTI_TRY(options.status());
-  Bootstrap job{.call = call, .result = newcomm, .config = *options, .parent = comm, .make = std::move(make)};
+  SetUp job{.call = call, .result = newcomm, .config = *options, .parent = comm, .make = std::move(make)};
   if (takes_part) {
     auto handle = acquire_comm(*options, comm->device);
     TUTTI_TRY(handle.status());

@@ -18,7 +18,7 @@ Status one_sided() {
 /// Runs a call on windows, collective on `comm`: at once, or at the end of the group.
 Status change_windows(const char* call, ncclComm_t comm, std::function<Status(tutti_comm_t*)> change) {
   TUTTI_TRY(comm->check_ready());
-  Bootstrap job{.call = call, .config = comm->config, .parent = comm};
+  SetUp job{.call = call, .config = comm->config, .parent = comm};
   job.make = [change = std::move(change)](tutti_comm_t* below, tutti_comm_t** /*made*/) {
     return change(below);
   };
