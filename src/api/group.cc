@@ -240,8 +240,8 @@ struct Runner {
     }
     if (!running) {
       take_turn(handle, queue[next]->timeout_ms);
-      status =
-          comm.tell_lack(std::visit([&](const auto& call) { return comm.begin(call); }, queue[next]->what));
+      status = comm.share_resource_error(
+          std::visit([&](const auto& call) { return comm.begin(call); }, queue[next]->what));
       running = true;
       if (!status) return true;
     }

@@ -111,9 +111,9 @@ Result<FileDescriptor> duplicate_file(int fd) {
   return system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
 }
 
-/// The failure with the number of the rank that lacks something, for the other ranks.
-Status own_lack(uint32_t rank, const Status& why) {
-  if (!is_own_lack(why) || why.text().starts_with("rank ")) return why;
+/// The failure for other ranks. Where this rank lacks a resource, the text names the rank.
+Status with_own_rank(uint32_t rank, const Status& why) {
+  if (!is_resource_error(why) || why.text().starts_with("rank ")) return why;
   return {why.code(), format("rank %u cannot take part: %s", rank, std::string(why.text()).c_str())};
 }
 
@@ -196,8 +196,8 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
     return Status::ok();
   });
   if (!joined) {
-    const Status told = own_lack(rank_, joined);
-    if (is_own_lack(joined)) Bootstrap::decline(options, process_.config(), told);
+    const Status told = with_own_rank(rank_, joined);
+    if (is_resource_error(joined)) Bootstrap::decline(options, process_.config(), told);
     return told;
   }
   const Status failed = contained([&] { return run_phases(*bootstrap); });
@@ -205,7 +205,7 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
   // The first failure counts, not one of its consequences.
   Status cause = failed;
   static_cast<void>(contained([&]() -> Status {
-    cause = own_lack(rank_, bootstrap->find_cause(failed));
+    cause = with_own_rank(rank_, bootstrap->find_cause(failed));
     bootstrap->fail(cause);
     return Status::ok();
   }));

@@ -127,7 +127,7 @@ Status Communicator::run_whole(Whole&& call) {
 
 /// Out of line, so that the short path carries nothing of it. A progress thread's calls belong together.
 [[gnu::noinline]] void Communicator::end_failed(Status& status) noexcept {
-  if (beside_callers_) status = tell_lack(status);
+  if (beside_callers_) status = share_resource_error(status);
   for (Waiter waiter(WaitMode::kYield); !buffers_are_free();) waiter.pause();
 }
 
@@ -217,7 +217,7 @@ Status Communicator::run(std::span<const Call> pieces) {
   if (executor == nullptr || !executor->can_queue()) {
     for (const Call& piece : pieces) {
       const Status ran = run(piece);
-      if (!ran) return piece.first_element == 0 ? ran : tell_lack(ran);
+      if (!ran) return piece.first_element == 0 ? ran : share_resource_error(ran);
     }
     return Status::ok();
   }
@@ -553,8 +553,8 @@ Status Communicator::end_thrown(bool is_one_of_many) noexcept {
   return is_one_of_many || parts_->executor->has_begun() ? end_on_all_ranks(thrown) : thrown;
 }
 
-Status Communicator::tell_lack(const Status& failed) noexcept {
-  return is_own_lack(failed) && !has_error() ? end_on_all_ranks(failed) : failed;
+Status Communicator::share_resource_error(const Status& failed) noexcept {
+  return is_resource_error(failed) && !has_error() ? end_on_all_ranks(failed) : failed;
 }
 
 Status Communicator::end_on_all_ranks(const Status& failed) noexcept {

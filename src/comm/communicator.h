@@ -49,8 +49,8 @@ struct CommOptions {
   std::string algorithm = {};  ///< used for every call that it supports; empty: choose
 };
 
-/// Whether a rank lacks something of its process or host: descriptors, memory, a system call.
-inline bool is_own_lack(const Status& why) {
+/// Whether the error is a lack of this process or host: descriptors, memory, a system call.
+inline bool is_resource_error(const Status& why) {
   return why.code() == Code::kSystemError || why.code() == Code::kOutOfMemory;
 }
 
@@ -185,7 +185,7 @@ class Communicator {
 
   /// After an error of one of many calls that belong together: if this rank lacks memory or a system call,
   /// its peers wait for the call, or take the next one for it. So the communicator is then in error too.
-  Status tell_lack(const Status& failed) noexcept;
+  Status share_resource_error(const Status& failed) noexcept;
 
   /// Any thread.
   Status error() const { return parts_->peers.error(); }
