@@ -2,13 +2,12 @@
 // pulled by their readers.
 //
 // The faster way depends on caches, cores and buffers, and a virtual machine moves its cores. So now and then
-// messages go through slots for a while, which brings the slots back into the caches, and then some of them
-// are pulled. Of the last four of each way (or three) the second shortest one counts, if the shortest one
-// took about as long: a call that lost its core, or waited for a rank that came late, must not decide. A
-// trial that speaks against the present way is repeated at once. The numbers of these calls are the same on
-// all ranks that make the same calls: else one rank would try slots while another one pulls. Only a
-// repetition, or what is left of a trial that is given up, may be one rank's alone: then it times what its
-// own choice changes. Where slots take much less than the kernel's copy within a process, no trial pulls.
+// a trial sends some calls through slots, which brings the slots back into the caches, and then pulls some.
+// Of the last three or four times of each way the second shortest counts, if the shortest is within 25 %: a
+// call that lost its core, or waited for a late rank, must not decide. A trial against the present way is
+// repeated at once. Trials begin at the same calls on all ranks: otherwise one rank would try slots while
+// another one pulls. Only a repetition, or the rest of a trial that was given up, may be one rank's alone.
+// Where slots take much less than the kernel's copy, no trial pulls.
 // Figures: docs/measurements/carriage.md.
 #pragma once
 

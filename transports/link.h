@@ -23,7 +23,7 @@ static_assert(PassedSlots::kLeastBytesWhereDemoted >= StoreTrials::kLeastBytes,
               "payloads of PlainPayload::kSlot are in no passed slot");
 static_assert(sizeof(Credit::store_costs) == StoreTrials::kLengths * kStoresCount * sizeof(uint16_t));
 
-/// How many slots the payloads of messages of `bytes` take in turns.
+/// Number of slots that messages of `bytes` go round: the ring's, or the wide ones.
 uint64_t slots_for(uint64_t bytes, const auto& link) {
   return bytes <= link.slot_bytes ? link.slot_mask + uint64_t{1} : link.wide_slots;
 }
@@ -35,7 +35,7 @@ uint64_t slot_offset(uint64_t number, uint64_t bytes, const auto& link) {
          (number & (link.wide_slots - 1)) * uint64_t{kWideSlotBytes};
 }
 
-/// Where a payload of at most a slot is that is neither a reference nor pulled.
+/// Where a payload lies that fits a slot and is neither a reference nor pulled.
 enum class PlainPayload : uint8_t {
   kInline,
   kSlot,
@@ -417,7 +417,7 @@ struct RecvLink {
     std::memcpy(&value, cell().payload, sizeof(value));
     return value;
   }
-  /// Of a kPull message that has arrived.
+  /// The run in a kPull message that has arrived.
   PulledRun run(uint64_t ahead = 0) const {
     PulledRun run = {};
     std::memcpy(&run, cell(ahead).payload, sizeof(run));

@@ -84,7 +84,7 @@ class StoreTrials {
     return length == kShortPiece ? 1 : times_runs(length) ? run : std::max<uint64_t>(run, 1);
   }
 
-  /// Of a byte with each kind of stores, in kUnit; 0: not known.
+  /// What a byte costs with each kind of stores, in kUnit; 0: not known.
   using Costs = std::array<uint32_t, kStoresCount>;
   /// Of costs, for each nanosecond a byte. Means of whole picoseconds were up to 4 of 40 too low: such a mean
   /// does not rise by less than its weight.
@@ -166,7 +166,7 @@ class StoreTrials {
  private:
   static constexpr uint32_t kShownUnit = 32;  ///< up to 32 ns a byte
   static constexpr uint64_t kRounds = 4;      ///< of the ring, for each trial
-  /// Of trials in runs: messages for each, of which 64 may take up to three times as long.
+  /// Messages from one trial in runs to the next; 64 of them may take three times as long.
   static constexpr uint64_t kPeriodOfRuns = 2048;
   static constexpr uint64_t kBehindResults = 576;
   static constexpr uint64_t kRunSlices = 8;

@@ -20,8 +20,8 @@
 // Ownership. The transport owns its connections and keeps them for its lifetime. The caller owns the rings,
 // which must outlive both: after a failure, another connection may use the same rings.
 //
-// Threads. One thread at a time uses a transport and its connections, except for
-// Connection::unconfirmed_bytes() and detour().
+// Threads. One thread at a time uses a transport and its connections. Any thread may call
+// register_device_memory(), deregister_device_memory(), Connection::unconfirmed_bytes() and detour().
 //
 // Data path. The engine reads and writes rings directly. It calls this interface once per turn, not per
 // message.
@@ -170,7 +170,7 @@ class Transport {
   virtual Result<MemoryHandle> register_memory(std::byte* /*address*/, size_t /*bytes*/, MemoryUse /*use*/) {
     return MemoryHandle();
   }
-  /// Of rings: connections that use them may still exist, but move no more. Of a buffer: no operation uses
+  /// Rings: connections that use them may still exist, but no longer move bytes. A buffer: no operation uses
   /// it.
   virtual void deregister_memory(MemoryHandle /*handle*/) {}
 

@@ -238,7 +238,7 @@ class Communicator {
   Result<std::unique_ptr<BoundCall>> bind(const Call& call);
   /// Sets the call's algorithm, row and priced row, and whether it wants packets.
   Status choose(const Request& request, BoundCall& call) const;
-  /// Of calls as the executor makes them: a device's, or a host's.
+  /// Whether calls of this executor have prices.
   bool has_prices() const;
   /// The process's choice table, or rank 0's measured one.
   const ChoiceTable& choice_table() const;

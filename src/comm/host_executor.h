@@ -114,7 +114,8 @@ class HostExecutor final : public Executor, private StalledCall {
     bool tries_pulling = false;                       ///< a large call between processes
     bool pulls = false;                               ///< this call may be pulled
     CarriageTrials carriage_trials;                   ///< of calls that may be pulled
-    /// If the rank only sends: links on which its receivers would send, if they took it for the receiver.
+    /// If this rank only sends: links from its receivers. A message there means that ranks named different
+    /// roots.
     std::vector<RecvLink*> watched;
     uint32_t looks_left = 0;     ///< at `watched`, with a turn of the network
     bool becomes_short = false;  ///< whether the short path is taken after these looks

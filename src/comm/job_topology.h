@@ -47,7 +47,7 @@ class JobTopology {
   uint32_t tuned_rows() const { return tuned_rows_; }
   /// Null: the process's choice table.
   const ChoiceTable* choice() const { return choice_ ? &*choice_ : nullptr; }
-  /// Of calls that run on devices, or on cores.
+  /// Whether calls on devices (false: on cores) have prices.
   bool has_prices(bool on_devices) const {
     return prices_ && prices_->machine().costs.on_gpu() == on_devices;
   }

@@ -47,7 +47,7 @@ struct InfinibandConfig {
   /// TUTTI_IB_TIMEOUT: one try takes 4.096 us * 2^timeout; 0: derived from TUTTI_HEARTBEAT_MS and
   /// TUTTI_TIMEOUT_MS.
   uint32_t timeout = 0;
-  /// TUTTI_IB_PINNED_BYTES: memory of a rank that may be registered for slots.
+  /// TUTTI_IB_PINNED_BYTES: memory of a rank that may be registered for slots and the heap.
   uint64_t pinned_bytes = 1ull << 30;
 };
 

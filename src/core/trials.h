@@ -15,8 +15,8 @@ constexpr uint32_t size_class(uint64_t bytes, uint64_t least, uint32_t classes) 
   return std::min(std::max(width, 1u) - 1, classes - 1);
 }
 
-/// Whether one way wins over the other one. A net number of trials changes it, two at first and four where
-/// all before agreed: one call that lost its core must not decide.
+/// Which of two ways wins, by votes. Two net votes change the result, or four if all before agreed: one
+/// disturbed call must not decide.
 class TrialVotes {
  public:
   explicit constexpr TrialVotes(bool wins_at_first = false) : wins_(wins_at_first) {}

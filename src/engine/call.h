@@ -20,7 +20,8 @@ struct VariableBlocks {
   friend bool operator==(const VariableBlocks&, const VariableBlocks&) = default;
 };
 
-/// The library gathers facts for itself, from host memory to host memory. Such a call matches no user's call.
+/// Who calls. kSplit, kRegister: the library exchanges facts in host memory. Such a call never matches a
+/// user's.
 enum class CallPurpose : uint8_t { kUsers, kSplit, kRegister };
 
 /// What decides the plan and its binding. Calls of equal shape reuse a bound operation.

@@ -182,7 +182,7 @@ class Operation {
   /// Longer messages gain nothing by `repeat`.
   static constexpr uint64_t kMostRepeatedBytes = 4096;
 
-  /// Longer messages are cut into slices of this size.
+  /// The longest slice that may take the plain short path.
   static constexpr uint64_t kMostPlainBytes = 8192;
 
   static constexpr uint32_t kNoStep = UINT32_MAX;  ///< a block that travels by the plan
@@ -358,7 +358,8 @@ class Operation {
   /// Whether the slice at hand adds to its own result; a sum has one in the receive buffer. Then its lines
   /// are in the cache, because they have been read, and ordinary stores are the faster ones.
   bool sums_in_place(const BoundStep& step) const;
-  /// Of a slice: what is sent first writes no result while it is timed, and a sum in place has no choice.
+  /// Whether the slice is timed as a trial of results. Not if links are written first, nor for a sum in
+  /// place.
   bool times_results(const BoundStep& step, uint64_t bytes) const {
     return times_copies() && step.tries && !sends_first(step, bytes) && !sums_in_place(step);
   }

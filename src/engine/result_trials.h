@@ -2,9 +2,9 @@
 //
 // Ordinary stores to a buffer that is not cached read it first: past the caches is up to 1.7 times as fast.
 // Stores past the caches to a cached buffer throw it out: up to 2.5 times as slow. Only the caller knows
-// which it is. So now and then a trial writes a few calls in each way, of long ones only the first part of
-// each piece, and all these copies of the last of each are timed: after the others, the buffers and slots are
-// where such calls leave them. Figures: docs/measurements/carriage.md.
+// which it is. So now and then a trial makes a few calls in each way, and times the copies of the last call
+// of each: the calls before have put buffers and slots where such calls leave them. Long calls try only the
+// first part of each piece. Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The states of a connection, as two tables: sending and receiving (docs/tcp.md). Every answer of a socket is
-// an event.
+// The states of a stream, as three tables: sending, receiving, and the socket below (docs/tcp.md). Every
+// answer of a socket is an event.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // A frame travels whole on one TCP connection. Small frames take the first one with room: there they share
 // writes, and the reader looks there first. Large frames take turns. A message leaves when the peer's ring
-// has a slot for it, according to the peer's credits. docs/tcp.md has the format and the states.
+// has a slot for it, according to the peer's credits. frame.h has the format, states.h the states.
 //
 // With a SocketRenewal a torn socket is replaced. Meanwhile its traffic takes the other streams.
 #pragma once
