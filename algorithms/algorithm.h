@@ -54,7 +54,7 @@ std::span<const Algorithm> algorithms();
 
 /// Null if no algorithm has this name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
-/// Of any collective.
+/// Whether an algorithm of any collective has this name.
 bool is_algorithm(std::string_view name);
 
 }  // namespace tutti

@@ -31,7 +31,7 @@ TableChoice choose_by_table(const ChoiceTable& table, const Request& request, co
 
 struct PricedRow {
   ChoiceRow row;  ///< in the form of the choice table; what was chosen
-  /// Of the request that was priced. A row may hold for some types and operators only.
+  /// The priced request's. A row may hold for some types and operators only.
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Way way;              ///< what was chosen

@@ -55,8 +55,8 @@ struct PullTrial {
   uint32_t pulled = kPulledCalls;
   bool is_early = false;  ///< the first trial begins at kEarly, not at first()
 
-  /// Of calls of `call_bytes`. Those through slots fill a ring of `ring_bytes` once, if that takes 4 to 32;
-  /// long ones, if it takes 4 or more.
+  /// The trial for calls of `call_bytes`. Its calls through slots fill a ring of `ring_bytes` once, if that
+  /// takes 4 to 32 calls; long ones, if it takes 4 or more.
   static constexpr PullTrial of(uint64_t ring_bytes, uint64_t call_bytes) {
     constexpr uint64_t kLong = 8u << 20;
     const uint64_t round = ring_bytes / std::max<uint64_t>(call_bytes, 1);

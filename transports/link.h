@@ -148,7 +148,7 @@ struct SendLink {
   struct NextStores {
     Stores stores = Stores::kOrdinary;
     bool is_trial = false;
-    bool is_timed = false;  ///< of a trial: it is to be timed
+    bool is_timed = false;  ///< the message belongs to a trial and is to be timed
   };
   /// How to write the next payload, of StoreTrials::kLeastBytes or more.
   NextStores next_stores(StoreTrials::Length length, uint64_t bytes, StoresSet possible) {

@@ -63,8 +63,8 @@ class PassedSlots {
   uint32_t unused_;  ///< slots, from first_ on
   uint32_t first_;
   uint32_t least_bytes_;
-  uint32_t read_ = 0;     ///< slots, by this rank
-  uint32_t written_ = 0;  ///< of these
+  uint32_t read_ = 0;     ///< slots that this rank has read
+  uint32_t written_ = 0;  ///< slots of these that this rank has written again
   std::array<uint16_t, kMost> order_{};
 };
 

@@ -30,7 +30,7 @@ enum class Carriage : uint8_t {
   kPull = 3,  ///< a PulledRun in the writer's process, to copy from by a system call
 };
 
-/// Of a kPull message: adjacent slices, which it stands for. Its flag word has the size of the first one.
+/// The adjacent slices that a kPull message stands for. Its flag word has the size of the first one.
 struct PulledRun {
   uint64_t address;
   uint64_t bytes;
@@ -46,7 +46,7 @@ static_assert(sizeof(Cell) == 2 * kLineBytes);
 struct alignas(kLineBytes) Credit {
   uint64_t released;
   uint32_t can_pull;  ///< 1: the reader has shown that it can pull
-  /// Of the reader, by StoreTrials::Length and kind of stores, as StoreTrials::shown.
+  /// The reader's costs, by StoreTrials::Length and kind of stores, as StoreTrials::shown.
   uint16_t store_costs[4][4];
   uint32_t pull_preferences;  ///< bits for each class of messages (MessageVotes::preferences)
 };

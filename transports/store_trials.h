@@ -86,7 +86,7 @@ class StoreTrials {
 
   /// What a byte costs with each kind of stores, in kUnit; 0: not known.
   using Costs = std::array<uint32_t, kStoresCount>;
-  /// Of costs, for each nanosecond a byte. Means of whole picoseconds were up to 4 of 40 too low: such a mean
+  /// A cost of one nanosecond a byte. Means of whole picoseconds were up to 4 of 40 too low: such a mean
   /// does not rise by less than its weight.
   static constexpr uint64_t kUnit = 64'000;
 
@@ -185,7 +185,7 @@ class StoreTrials {
   /// How much slower the others must be, in percent, so that a small difference changes nothing.
   struct Limits {
     uint64_t streaming_comes, streaming_stays;
-    /// Of string moves, and of interleaved stores: how much slower streaming and ordinary stores must be.
+    /// How much slower streaming and ordinary stores must be than string moves or interleaved stores.
     /// String moves gain more over ordinary stores than trials of single slices show.
     struct OfCopies {
       uint64_t streaming, ordinary;

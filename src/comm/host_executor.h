@@ -96,7 +96,7 @@ class HostExecutor final : public Executor, private StalledCall {
 
   /// Null if all ranks are on one host.
   NetworkConnections* network() const { return options_.network.get(); }
-  /// Of messages.
+  /// How messages are cut.
   SliceLimits slices() const { return bind_options().slices(); }
 
   /// Bytes that the peer's host has not confirmed. Any thread.
@@ -216,7 +216,7 @@ class HostExecutor final : public Executor, private StalledCall {
   std::vector<std::unique_ptr<Operation>> bound_messages_;
   std::array<Operation*, 2> repeated_{};  ///< of bound_messages_: the last single receive, and send
   size_t oldest_bound_messages_ = 0;
-  /// Of all_to_all_v, by the length of the longest block: that of each named algorithm is kept.
+  /// Operations of all_to_all_v, by the length of the longest block; each named algorithm's is kept.
   std::map<uint64_t, std::unique_ptr<Operation>> gathered_blocks_;
   Operation* gathers_ = nullptr;  ///< one of them; null: every block is a message
   std::array<std::byte, 64> barrier_bytes_{};

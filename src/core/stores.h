@@ -29,7 +29,7 @@ class StoresSet {
  private:
   uint32_t bits_ = 0;
 };
-/// Of a step that reduces.
+/// What a step that reduces may choose from.
 inline constexpr StoresSet kStoresOfSums = {Stores::kOrdinary, Stores::kStreaming};
 inline constexpr StoresSet kAllStores = {Stores::kOrdinary, Stores::kStreaming, Stores::kString,
                                          Stores::kInterleaved};

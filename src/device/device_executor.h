@@ -149,7 +149,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
   bool has_stream_calls_ = false;
   uint64_t failed_ns_ = 0;  ///< when a waiting call saw the failure
 
-  // Of the relaunch thread: the last snapshot, and since when the peer seems not to come.
+  // For the relaunch thread alone: the last snapshot, and since when the peer seems not to come.
   DeviceSnapshot snapshot_;
   uint64_t sequence_ = 0;
   std::optional<std::pair<uint32_t, uint64_t>> suspect_;  ///< peer and sequence

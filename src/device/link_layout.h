@@ -20,7 +20,7 @@ class LinkLayout {
   LinkLayout(uint32_t rank_count, const DeviceShape& shape) : ranks_(rank_count), shape_(shape) {}
 
   RingShape ring() const { return {.slots = shape_.slots, .slot_bytes = shape_.slot_bytes}; }
-  /// Of multicast memory, where all readers of a ring together have one piece of slots.
+  /// A ring in multicast memory, where all readers together have one set of slots.
   RingShape multicast_ring() const {
     return {.slots = shape_.multicast_slots, .slot_bytes = shape_.slot_bytes};
   }
@@ -31,7 +31,7 @@ class LinkLayout {
     return name.channel == kMessageChannel ? shape_.stripes + name.stripe
                                            : name.stripe * channels + name.channel;
   }
-  /// Of the rank's tables of links, which have places for links to the rank itself.
+  /// The place in the rank's tables of links. They have places for links to the rank itself too.
   uint32_t link_index(uint32_t peer, uint32_t ring) const { return ring * ranks_ + peer; }
   uint32_t link_count() const { return rings() * ranks_; }
 

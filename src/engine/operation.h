@@ -144,8 +144,8 @@ class Operation {
   /// Whether there is one lane of one-slice steps, all too short for references and for trials of results.
   bool is_short() const { return short_ && !may_refer_ && results_ == nullptr; }
 
-  /// Of a plan: the bytes that one rank must copy at least if all messages are pulled: this rank those that
-  /// it receives, a peer those that this rank sends to it.
+  /// The bytes of a plan that one rank must copy at least if all messages are pulled: this rank copies those
+  /// that it receives, a peer those that this rank sends to it.
   uint64_t least_pulled_bytes() const;
 
   /// Whether this rank receives in this operation.
@@ -411,7 +411,7 @@ class Operation {
   bool short_ = false;
   uint32_t repeated_peer_ = 0;
   uint64_t most_repeated_bytes_ = 0;  ///< 0: cannot be repeated
-  uint64_t repeated_bytes_ = 0;       ///< of the message that `repeat` has placed last; 0: of another kind
+  uint64_t repeated_bytes_ = 0;       ///< of the last message that `repeat` placed; 0: shared or registered
   bool copies_in_memory_ = false;     ///< one step without links: a communicator of one rank
   bool receives_ = false;
   bool may_refer_ = false;  ///< slices of some step may travel by reference

@@ -86,7 +86,7 @@ class ResultTrials {
   static constexpr uint64_t kPeriod = 512;
   /// A trial makes so many calls in each way.
   static constexpr uint64_t kCalls = 2;
-  /// Of long copies it writes this part of each piece.
+  /// A trial of long copies writes the first of so many parts of each piece.
   static constexpr uint64_t kPartsOfPiece = 4;
   /// Longer than a trial of a link's stores (StoreTrials), which may begin with the piece.
   static constexpr uint64_t kMostTriedBytes = 6u << 20;

@@ -73,7 +73,7 @@ class StallDiagnosis {
   bool waits_crossed(uint32_t peer, const PeerSnapshot& snapshot);
   Status crossed_with(uint32_t peer) const;
   Status check_circle(uint32_t first);
-  /// Of a circle of waiting ranks.
+  /// A rank in a circle of ranks that wait for each other.
   struct Member {
     uint32_t rank = 0;
     uint32_t beat = 0;

@@ -36,7 +36,7 @@ enum class FrameKind : uint32_t {
   kMembers = 14,  ///< the next communicator; body: packed Members
   // From a process to tutti-inspect (health/inspector_server.h):
   kText = 15,  ///< a part of the report; number: parts that follow
-  // Of a bootstrap:
+  // In a bootstrap:
   kTree = 16,  ///< rendezvous -> rank: the ranks are on several hosts; join again with endpoints
   // Between the ranks of a communicator (health/socket_exchange.h):
   kRenew = 17,  ///< a data socket is torn; first: its number; count: attempts so far; body: where the sender

@@ -37,8 +37,8 @@ struct Costs {
   uint32_t cores = 2;
   /// Cost of giving the core to another rank, when there are more ranks than cores.
   double switch_us = 0.5;
-  /// Of messages between hosts. Defaults: 10 Gbit/s Ethernet and a round trip of 40 us, not measured; a
-  /// message of 8 bytes over TCP on one machine takes 3.2 us, which its two ends share.
+  /// What messages between hosts cost. Defaults: 10 Gbit/s Ethernet and a round trip of 40 us, not measured;
+  /// a message of 8 bytes over TCP on one machine takes 3.2 us, which its two ends share.
   double network_overhead_us = 1.6;
   double network_latency_us = 20;
   double network_bytes_per_us = 1250;  ///< of a host, in each direction

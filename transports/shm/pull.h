@@ -43,8 +43,8 @@ class PullableBuffer {
   uint32_t calls_left_ = 0;  ///< that need not ask about this buffer
 };
 
-/// Of this machine: measured by the first call, by pulling from this process itself 16 times. {}: the kernel
-/// does not allow it.
+/// What pulling costs on this machine. The first call measures it: this process pulls from itself 16 times.
+/// {}: the kernel does not allow it.
 const PullCost& pull_cost();
 
 }  // namespace tutti

@@ -70,7 +70,7 @@ TUTTI_DEVICE void copy_words(const Slice& slice, uint64_t first, uint64_t begin,
   }
 }
 
-/// Of `count`, which a slice bounds: the largest multiple of what the block moves at once.
+/// The largest part of `count` that is a multiple of what the block moves at once. A slice bounds `count`.
 TUTTI_DEVICE uint32_t whole_turns(const Slice& slice, uint64_t count, uint32_t unroll) {
   const uint32_t turn = unroll * slice.movers;
   return static_cast<uint32_t>(count) / turn * turn;

@@ -32,7 +32,7 @@ inline constexpr uint32_t kWarpThreads = 32;
 /// Threads of a block. Kernels are correct for any number from two on, that of short calls also for one; on a
 /// GPU, whose warps pass barriers as one, only for multiples of this.
 inline constexpr uint32_t kBlockThreads = 512;
-/// Of those the ones that move bytes in a call by links; the others look ahead (roles.cuh).
+/// Threads that move bytes in a call by links; the others look ahead (roles.cuh).
 inline constexpr uint32_t kMoverThreads = kBlockThreads - kWarpThreads;
 /// What the movers copy at once: a slice of a multiple of it leaves nothing over.
 inline constexpr uint32_t kTurnBytes = kMoverThreads * 8 * 16;
@@ -202,8 +202,8 @@ struct Position {
 inline constexpr uint32_t kMaxShortLanes = 32;
 /// Words of data in a packet. A flag of 32 bits follows them.
 inline constexpr uint32_t kPacketWords = kFullPacketDataBytes / 4;
-/// Of a half of a mailbox. A lane sends a rank one or two messages, each a chunk of a stripe, and both are
-/// cut at multiples of 64 bytes: 20 packets are more than the rounding takes.
+/// Packets of a half of a mailbox. A lane sends a rank one or two messages, each a chunk of a stripe, and
+/// both are cut at multiples of 64 bytes: 20 packets are more than the rounding takes.
 inline constexpr uint32_t kMailPackets = kMailboxDataBytes / kFullPacketDataBytes + 20 * kMaxShortLanes;
 inline constexpr uint32_t kHalfMailboxBytes = kMailPackets * kWholePacketBytes;
 inline constexpr uint32_t kMailboxBytes = 2 * kHalfMailboxBytes;

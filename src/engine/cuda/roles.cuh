@@ -20,7 +20,7 @@ TUTTI_DEVICE uint32_t scout_count() {
 TUTTI_DEVICE bool is_scout() {
   return device::thread_index() >= mover_count();
 }
-/// Of a scout, from 0 on.
+/// The number of this scout, from 0 on.
 TUTTI_DEVICE uint32_t scout_index() {
   return device::thread_index() - mover_count();
 }

@@ -53,7 +53,7 @@ static_assert(flag::kMostSlots <= UINT16_MAX);
 
 inline constexpr uint32_t kMaxEnds = reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks;
 
-/// Of a block's room in shared memory: first the ready ends of two slices, then copies of the lane's sends,
+/// A block's room in shared memory: first the ready ends of two slices, then copies of the lane's sends,
 /// receives, ends, chunks, offsets and steps. A load from device memory takes 0.3 to 0.6 us, and the
 /// acquiring loads of polls empty the first cache.
 inline constexpr uint32_t kRoomBytes = 8192;
