@@ -6,21 +6,13 @@
 #include "algorithms/algorithm.h"
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
+#include "core/name.h"
 
 namespace tutti {
 namespace {
 
 using Make = Plan (*)(const Request& request, const Facts& facts, uint32_t rank);
 using Supports = bool (*)(const Request& request, const Facts& facts);
-
-/// A name as a template argument. A plan gets the name of its algorithm this way.
-template <size_t kSize>
-struct Name {
-  constexpr Name(const char (&text)[kSize]) { std::copy_n(text, kSize, characters); }  // NOLINT: implicit
-  constexpr std::string_view view() const { return {characters, kSize - 1}; }
-
-  char characters[kSize];
-};
 
 /// The plan of `rank`, with its name. With one rank every algorithm is a copy.
 template <Name kName, Make kMake>

@@ -11,7 +11,6 @@
 // - kSigned: signed and unsigned integers give different bits, so each has its own kernel.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -23,6 +22,7 @@
 #include <utility>
 
 #include "core/host_device.h"
+#include "core/name.h"
 
 namespace tutti::operators {
 
@@ -108,15 +108,6 @@ enum class Role : uint8_t {
 };
 
 enum Types : uint8_t { kIntegers = 1, kFloats = 2, kBool = 4, kNumbers = 3, kEverything = 7 };
-
-/// A name as a template argument.
-template <size_t kSize>
-struct Name {
-  constexpr Name(const char (&text)[kSize]) { std::copy_n(text, kSize, characters); }  // NOLINT: implicit
-  constexpr std::string_view view() const { return {characters, kSize - 1}; }
-
-  char characters[kSize];
-};
 
 /// `OnBool`: the function for bytes that are 0 or 1. Rows with equal functions share one kernel.
 template <Name kText, class FunctionType, Types kDefined, Role kRoleValue = Role::kPlain,
