@@ -38,8 +38,8 @@ namespace tutti {
 struct Algorithm {
   std::string_view name;  ///< e.g. "ring"
   Collective collective;
-  /// The steps put several blocks into one range of scratch, so blocks must have equal sizes. Never chosen
-  /// for a request with variable_counts.
+  /// Whether blocks must have equal sizes, because steps put several blocks into one range of scratch. Then
+  /// supports() refuses variable counts.
   bool uniform_blocks;
   /// Whether the algorithm can serve the request: rank count, radix, reproducible mode, facts, variable
   /// counts. Pure.

@@ -16,7 +16,7 @@
  * - All ranks of a communicator make the same collective calls in the same order. Calls of one communicator
  *   run in the order of issue, across streams too.
  * - Several threads may use different communicators at once. Only one thread at a time may use one
- *   communicator, but for tutti_comm_async_error and tutti_comm_abort.
+ *   communicator, except for tutti_comm_async_error and tutti_comm_abort.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
