@@ -1,6 +1,5 @@
 #include "topology/detect.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/cpu.h"
 #include "topology/hwloc_xml.h"
 #include "topology/pci.h"
 
@@ -161,11 +161,8 @@ Result<Detected> detect_this_machine(const std::string& host_name) {
   sources.hwloc = hwloc.get();
   sources.files = files.get();
   sources.gpus = gpus.get();
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  sources.cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                      ? static_cast<uint32_t>(CPU_COUNT(&allowed))
-                      : std::max(1u, std::thread::hardware_concurrency());
+  const auto usable = static_cast<uint32_t>(usable_cpus().count());
+  sources.cores = usable > 0 ? usable : std::max(1u, std::thread::hardware_concurrency());
   char name[65] = {};
   if (gethostname(name, sizeof name - 1) == 0 && name[0] != '\0') sources.host_name = name;
   if (!host_name.empty()) sources.host_name = host_name;

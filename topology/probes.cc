@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cpu.h"
 #include "core/file_descriptor.h"
 #include "topology/line.h"
 #include "topology/loopback.h"
@@ -46,13 +47,11 @@ bool run_on(uint32_t core) {
 
 /// The cores of the graph that this process may use.
 std::vector<uint32_t> usable_cores(const Graph& graph) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {};
+  const CpuSet allowed = usable_cpus();
   std::vector<uint32_t> nodes;
   for (const uint32_t core : graph.of_kind(NodeKind::kCore)) {
     const int32_t index = graph.node(core).os_index;
-    if (index >= 0 && index < CPU_SETSIZE && CPU_ISSET(index, &allowed)) nodes.push_back(core);
+    if (index >= 0 && index < CPU_SETSIZE && allowed[static_cast<size_t>(index)]) nodes.push_back(core);
   }
   return nodes;
 }
@@ -273,9 +272,7 @@ std::vector<uint32_t> first_two_cores(const Graph& graph) {
 
 Status check_cores(const Graph& graph) {
   const size_t all = graph.of_kind(NodeKind::kCore).size();
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) > 1 || all < 2) return {};
+  if (usable_cpus().count() != 1 || all < 2) return {};
   return Status(Code::kUnsupported,
                 format("this process may use only one of the machine's %zu cores (taskset?)", all));
 }

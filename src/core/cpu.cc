@@ -3,6 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <string>
@@ -20,11 +22,16 @@ uint32_t quota_cores(std::string_view cpu_max) {
 }
 
 CpuSet usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
+  std::array<cpu_set_t, 64> sets{};  // room for more CPUs than Linux knows
   CpuSet cpus;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
-  for (size_t cpu = 0; cpu < cpus.size(); ++cpu) cpus[cpu] = CPU_ISSET(cpu, &set);
+  // The system refuses a set that is smaller than its own, which may have more CPUs than the machine.
+  for (size_t count = 1; count <= sets.size(); count *= 2) {
+    if (sched_getaffinity(0, count * sizeof(cpu_set_t), sets.data()) == 0) {
+      for (size_t cpu = 0; cpu < cpus.size(); ++cpu) cpus[cpu] = CPU_ISSET(cpu, sets.data());
+      return cpus;
+    }
+    if (errno != EINVAL) return cpus;
+  }
   return cpus;
 }
 

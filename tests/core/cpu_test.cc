@@ -3,8 +3,31 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <thread>
+
+namespace {
+
+/// As on a system with room for more CPUs: smaller sets are refused.
+size_t least_set_bytes = 0;
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" int sched_getaffinity(pid_t thread, size_t bytes, cpu_set_t* set) noexcept {
+  if (bytes < least_set_bytes) {
+    errno = EINVAL;
+    return -1;
+  }
+  const long filled = syscall(SYS_sched_getaffinity, thread, bytes, set);
+  if (filled < 0) return -1;
+  std::memset(reinterpret_cast<char*>(set) + filled, 0, bytes - static_cast<size_t>(filled));
+  return 0;
+}
 
 namespace tutti::test {
 namespace {
@@ -46,6 +69,17 @@ TEST(CpuTest, ABoundThreadMayUseItsCpuAlone) {
   }).join();
   EXPECT_EQ(seen.count(), 1u);
   EXPECT_TRUE(seen[cpu]);
+}
+
+// Goal: all CPUs are known on systems with room for more than 1,024. Method: such a system refuses small
+// sets.
+TEST(CpuTest, ASystemMayWantLargerSets) {
+  const CpuSet all = usable_cpus();
+  least_set_bytes = 512;
+  const CpuSet same = usable_cpus();
+  least_set_bytes = 0;
+  EXPECT_TRUE(all.any());
+  EXPECT_EQ(same, all);
 }
 
 }  // namespace
