@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -45,14 +46,22 @@ bool run_on(uint32_t core) {
   return sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-/// The cores of the graph that this process may use.
+/// The cores of the graph that threads can be bound to. Assumed cores have no number.
+std::vector<uint32_t> numbered_cores(const Graph& graph) {
+  std::vector<uint32_t> nodes = graph.of_kind(NodeKind::kCore);
+  std::erase_if(nodes, [&](uint32_t core) {
+    const int32_t index = graph.node(core).os_index;
+    return index < 0 || static_cast<size_t>(index) >= CpuSet().size();
+  });
+  return nodes;
+}
+
+/// Those that this process may use.
 std::vector<uint32_t> usable_cores(const Graph& graph) {
   const CpuSet allowed = usable_cpus();
-  std::vector<uint32_t> nodes;
-  for (const uint32_t core : graph.of_kind(NodeKind::kCore)) {
-    const int32_t index = graph.node(core).os_index;
-    if (index >= 0 && index < CPU_SETSIZE && allowed[static_cast<size_t>(index)]) nodes.push_back(core);
-  }
+  std::vector<uint32_t> nodes = numbered_cores(graph);
+  std::erase_if(nodes,
+                [&](uint32_t core) { return !allowed[static_cast<size_t>(graph.node(core).os_index)]; });
   return nodes;
 }
 
@@ -187,7 +196,8 @@ void measure_copies_together(const Graph& graph, const std::vector<uint32_t>& co
       });
     }
     for (std::jthread& thread : threads) thread.join();
-    samples.push_back(static_cast<double>(bytes) / run_s.count());
+    const std::span copying(cores.data(), count);
+    samples.push_back(for_all_caches(graph, copying, static_cast<double>(bytes) / run_s.count()));
   }
   result.copy_together = middle_of(samples);
 }
@@ -271,10 +281,22 @@ std::vector<uint32_t> first_two_cores(const Graph& graph) {
 }
 
 Status check_cores(const Graph& graph) {
-  const size_t all = graph.of_kind(NodeKind::kCore).size();
-  if (usable_cpus().count() != 1 || all < 2) return {};
-  return Status(Code::kUnsupported,
-                format("this process may use only one of the machine's %zu cores (taskset?)", all));
+  const size_t usable = usable_cores(graph).size();
+  const size_t all = numbered_cores(graph).size();
+  if (usable >= all) return {};
+  return Status(
+      Code::kUnsupported,
+      format("this process may use only %zu of the machine's %zu cores (taskset, or a launcher that "
+             "binds?), and its numbers would stand for all: lift the binding, or name a file with -o",
+             usable, all));
+}
+
+double for_all_caches(const Graph& graph, std::span<const uint32_t> cores, double sum) {
+  std::set<uint32_t> caches;
+  for (const uint32_t core : cores) caches.insert(graph.around(core, NodeKind::kL3));
+  caches.erase(kNoNode);
+  if (caches.empty()) return sum;
+  return sum * static_cast<double>(graph.of_kind(NodeKind::kL3).size()) / static_cast<double>(caches.size());
 }
 
 uint64_t measure_line(const Graph& graph) {

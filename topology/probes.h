@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "topology/measurements.h"
@@ -18,9 +19,13 @@ struct ProbeOptions {
 /// there are no two.
 std::vector<uint32_t> first_two_cores(const Graph& graph);
 
-/// Errors: kUnsupported if this process may use only one of several cores: what it measures must not stand
-/// for the machine.
+/// Errors: kUnsupported if this process may not use all cores of the graph: what it measures must not stand
+/// for the machine. A container's graph has only the cores that the container may use.
 Status check_cores(const Graph& graph);
+
+/// What all caches of the third level let through, if these cores together move `sum` and each cache has as
+/// much.
+double for_all_caches(const Graph& graph, std::span<const uint32_t> cores, double sum);
 
 /// A cache line between the first two, one way, now, in nanoseconds: where the host has placed them. Takes
 /// about 1 ms, at most 0.2 s. 0: there are no two, one was taken away, or no thread can be made.

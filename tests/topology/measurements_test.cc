@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/cpu.h"
 #include "topology/describe.h"
 #include "topology/detect.h"
 #include "topology/kept.h"
 #include "topology/paths.h"
 #include "topology/probes.h"
+#include "topology/text.h"
 
 namespace tutti::topology {
 namespace {
@@ -98,6 +100,44 @@ TEST(MeasurementsTest, PathsCostWhatWasMeasured) {
       EXPECT_EQ(edge.latency_ns, (Fact{200, Origin::kMeasured}));
     }
   }
+}
+
+// Goal: a cache does not become slower because the cores of other caches were not measured.
+TEST(MeasurementsTest, CachesWithoutMeasuredCoresCountAsTheOthers) {
+  std::string text = "tutti topology 1\nhost h\nnuma n in h\n";
+  for (int cache = 0; cache < 8; ++cache) {
+    const auto name = std::to_string(cache);
+    text += "l3 l" + name + " in n\ncore c" + name + " in l" + name + " index " + name + "\nlink n l" + name +
+            " inside 1 GB/s file 1 ns file\n";
+  }
+  const auto graph = parse_graph(text);
+  ASSERT_TRUE(graph) << graph.status().text();
+  Measurements found;
+  const std::vector<uint32_t> first = {graph->find("c0")};
+  found.copy_together.value = static_cast<uint64_t>(for_all_caches(*graph, first, 40e9));
+  const Graph measured = with_measurements(*graph, found);
+  const Link& way = measured.links_of(measured.find("l7"))[0];
+  EXPECT_EQ(measured.edge(way.edge).bytes_per_s.value, 40'000'000'000u);
+  EXPECT_EQ(for_all_caches(*graph, graph->of_kind(NodeKind::kCore), 40e9), 40e9);
+  EXPECT_EQ(for_all_caches(described("2 gpus"), {}, 40e9), 40e9) << "no caches";
+}
+
+// Goal: a process that a launcher has bound to the threads of one core does not speak for the machine,
+// however many threads these are. One that may use all cores of its graph does, as in a container.
+TEST(ProbesTest, BoundProcessesDoNotSpeakForTheMachine) {
+  const CpuSet cpus = usable_cpus();
+  size_t own = 0;
+  while (!cpus[own]) ++own;
+  std::string text = "tutti topology 1\nhost h\nnuma n in h\n";
+  text += "core c0 in n index " + std::to_string(own) + " count 2\n";
+  EXPECT_TRUE(check_cores(*parse_graph(text)));
+  EXPECT_TRUE(check_cores(*parse_graph(text + "core c1 in n\n"))) << "assumed, so without a number";
+  for (const char* core : {"c1", "c2", "c3"})
+    text += "core " + std::string(core) + " in n index 1023 count 2\n";
+  if (cpus[1023]) GTEST_SKIP() << "this machine has 1024 CPUs";
+  const Status status = check_cores(*parse_graph(text));
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_THAT(std::string(status.text()), HasSubstr("only 1 of the machine's 4 cores"));
 }
 
 TEST(MeasurementsTest, TheMiddleAndTheSpread) {

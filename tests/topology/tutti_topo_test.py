@@ -167,12 +167,12 @@ def check_measurements():
 
 
 def check_what_cannot_be_measured_is_told_before_it_is_tried():
-    """One core must not speak for several, and numbers need a file"""
+    """Some cores must not speak for all, and numbers need a file"""
     cores = sorted(os.sched_getaffinity(0))
     if run("-f", "topo")[0].count("\ncore ") > 1:
         os.sched_setaffinity(0, cores[:1])
         try:
-            assert "only one of" in run("--measure", status=1)[1]
+            assert "only 1 of" in run("--measure", status=1)[1]
         finally:
             os.sched_setaffinity(0, cores)
     _, reason = run("--measure", status=1, cache="/dev/null")

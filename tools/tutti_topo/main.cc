@@ -222,7 +222,8 @@ void add_calls(const Samples& samples, const topology::Graph& graph,
 Status measure_and_keep(const Options& options, const topology::Graph& graph, uint64_t kind,
                         const std::string& path) {
   TUTTI_TRY(topology::check_can_keep(path));
-  TUTTI_TRY(topology::check_cores(graph));
+  // A file that the user names is no other job's.
+  if (options.output.empty()) TUTTI_TRY(topology::check_cores(graph));
   const auto start = std::chrono::steady_clock::now();
   auto found = probe(graph);
   TUTTI_TRY(found.status());

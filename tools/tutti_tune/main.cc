@@ -102,7 +102,8 @@ class Tuner {
     if (perf_tools_.empty()) return fail(kBadUsage, "all_reduce_perf is not found; name its folder: --perf");
     if (const Status status = topology::check_can_keep(files_.table); !status)
       return fail(kBadUsage, std::string(status.text()));
-    if (const Status cores = topology::check_cores(machine_); launcher_.empty() && !cores)
+    const bool is_kept = options_.output.empty();  // a file that the user names is no other job's
+    if (const Status cores = topology::check_cores(machine_); is_kept && launcher_.empty() && !cores)
       return fail(kRefused, std::string(cores.text()));
     add_runs();
     if (runs_.empty()) return fail(kBadUsage, "no collective of this name can be measured");
