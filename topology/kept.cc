@@ -40,8 +40,8 @@ bool has_choices(const std::string& folder) {
 
 std::string found_path(const MachineSource& source) {
   if (source.folder.empty()) return {};
-  return source.folder +
-         format("/found-%016llx.topo", static_cast<unsigned long long>(machine_key(source.files)));
+  return source.folder + format("/found-%016llx.topo",
+                                static_cast<unsigned long long>(machine_key(source.files, source.cpus)));
 }
 
 /// The last line of a found file, a comment: the hash of what stands before. The first lines of a graph are a
@@ -189,17 +189,18 @@ Status check_can_keep(const std::string& path) {
   return {};
 }
 
-uint64_t machine_key(const FileTree& files) {
+uint64_t machine_key(const FileTree& files, const std::string& cpus) {
   uint64_t hash = hash_bytes(&kVersionCode, sizeof kVersionCode);
   const auto add = [&](const std::string& text) {
     const uint64_t size = text.size();
     hash = hash_bytes(&size, sizeof size, hash);
     hash = hash_bytes(text.data(), text.size(), hash);
   };
-  for (const char* path : {"devices/system/cpu/online", "devices/system/cpu/modalias",
-                           "devices/system/node/online", "fs/cgroup/cpuset.cpus.effective"}) {
+  for (const char* path :
+       {"devices/system/cpu/online", "devices/system/cpu/modalias", "devices/system/node/online"}) {
     add(files.read(path).value_or(""));
   }
+  add(cpus);
   for (const std::string& device : files.list("bus/pci/devices")) add(device);
   return hash;
 }

@@ -43,14 +43,15 @@ Status keep_text(const std::string& path, const std::string& text);
 Status check_can_keep(const std::string& path);
 
 /// What a machine's parts are known by before they are detected: equal unless parts, or this process's share
-/// of them, have changed. Takes a few reads of small files.
-uint64_t machine_key(const FileTree& files);
+/// of them (`cpus`), have changed. Takes a few reads of small files.
+uint64_t machine_key(const FileTree& files, const std::string& cpus);
 
 /// Where find_machine looks.
 struct MachineSource {
   std::string file;    ///< a topology file of the user, in place of detection
   std::string folder;  ///< empty: nothing is kept
   const FileTree& files;
+  std::string cpus;  ///< cgroup_cpus(): jobs that share a machine may share the folder, too
   std::function<Result<Detected>()> detect;
 };
 

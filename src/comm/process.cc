@@ -14,6 +14,7 @@
 
 #include "algorithms/algorithm.h"
 #include "bootstrap/bootstrap.h"
+#include "core/cpu.h"
 #include "core/fork_guard.h"
 #include "core/log.h"
 #include "core/random.h"
@@ -181,6 +182,7 @@ topology::MachineSource Process::machine_source(const topology::FileTree& files)
   return {.file = config_.topology_file,
           .folder = config_.cache_folder,
           .files = files,
+          .cpus = cgroup_cpus(),
           .detect = [this]() -> Result<topology::Detected> {
             if (!detected_) {
               auto found = topology::detect_this_machine("host");

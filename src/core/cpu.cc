@@ -1,15 +1,71 @@
 #include "core/cpu.h"
 
+#include <fcntl.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <fstream>
+#include <span>
 #include <string>
+#include <vector>
+
+#include "core/file_descriptor.h"
 
 namespace tutti {
+namespace {
+
+/// The first 16 KiB; empty if the file cannot be read. Streams would swallow a failing allocation.
+std::string read_small(const std::string& path) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 16 << 10> bytes;
+  const auto count = read_all(file.get(), std::as_writable_bytes(std::span(bytes)));
+  return std::string(bytes.data(), count.value_or(0));
+}
+
+/// Takes the next line off `text`.
+std::string_view take_line(std::string_view& text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
+std::string first_line(const std::string& path) {
+  const std::string text = read_small(path);
+  return text.substr(0, text.find('\n'));
+}
+
+struct Cgroup {
+  bool is_v1 = false;
+  std::vector<std::string> folders;  ///< its own, then those of the groups around it
+};
+
+/// The process's cgroup for `controller`. A container may see its cgroup's files at the place of the root,
+/// and yet the path outside; so folders may be missing.
+Cgroup find_cgroup(const std::string& root, const std::string& controller) {
+  Cgroup cgroup;
+  std::string path;
+  const std::string all = read_small(root + "/proc/self/cgroup");
+  for (std::string_view rest = all; !rest.empty();) {
+    const std::string line(take_line(rest));  // "4:cpu,cpuacct:/job", for version 2 "0::/job"
+    const size_t names = line.find(':') + 1;
+    const size_t end = line.find(':', names);
+    if (names == 0 || end == std::string::npos) continue;
+    cgroup.is_v1 =
+        ("," + line.substr(names, end - names) + ",").find("," + controller + ",") != std::string::npos;
+    if (cgroup.is_v1 || end == names) path = line.substr(end + 1);
+    if (cgroup.is_v1) break;
+  }
+  if (!path.starts_with('/') || path.find("..") != std::string::npos) path.clear();
+  const std::string base = root + "/sys/fs/cgroup" + (cgroup.is_v1 ? "/" + controller : "");
+  for (; path.size() > 1; path.resize(path.rfind('/'))) cgroup.folders.push_back(base + path);
+  cgroup.folders.push_back(base);
+  return cgroup;
+}
+
+}  // namespace
 
 uint32_t quota_cores(std::string_view cpu_max) {
   uint64_t quota = 0;
@@ -35,10 +91,26 @@ CpuSet usable_cpus() {
   return cpus;
 }
 
-uint32_t cpu_quota() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string line;
-  return std::getline(file, line) ? quota_cores(line) : 0;
+std::string cgroup_cpus(const std::string& root) {
+  const Cgroup cgroup = find_cgroup(root, "cpuset");
+  for (const std::string& folder : cgroup.folders) {
+    std::string cpus =
+        first_line(folder + (cgroup.is_v1 ? "/cpuset.effective_cpus" : "/cpuset.cpus.effective"));
+    if (!cpus.empty()) return cpus;
+  }
+  return {};
+}
+
+uint32_t cpu_quota(const std::string& root) {
+  const Cgroup cgroup = find_cgroup(root, "cpu");
+  uint32_t least = 0;
+  for (const std::string& folder : cgroup.folders) {
+    const uint32_t cores = quota_cores(cgroup.is_v1 ? first_line(folder + "/cpu.cfs_quota_us") + " " +
+                                                          first_line(folder + "/cpu.cfs_period_us")
+                                                    : first_line(folder + "/cpu.max"));
+    if (cores != 0) least = least == 0 ? cores : std::min(least, cores);
+  }
+  return least;
 }
 
 uint32_t core_count(const CpuSet& cpus, uint32_t quota) {

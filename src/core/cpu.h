@@ -1,8 +1,9 @@
-// Which cores this process may use.
+// Which cores this process may use. `root` stands before /proc and /sys; tests have trees of their own.
 #pragma once
 
 #include <bitset>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace tutti {
@@ -13,8 +14,11 @@ using CpuSet = std::bitset<1024>;
 /// The affinity mask of the calling thread.
 CpuSet usable_cpus();
 
-/// The process's cgroup v2 quota in cores, rounded up; 0: no limit.
-uint32_t cpu_quota();
+/// The CPUs that the process's cgroup may use ("0-15"); empty: the system does not tell.
+std::string cgroup_cpus(const std::string& root = "");
+
+/// The least quota of the process's cgroup and those around it in cores, rounded up; 0: no limit.
+uint32_t cpu_quota(const std::string& root = "");
 
 /// Cores that threads can keep busy on these CPUs with this quota, at least 1.
 uint32_t core_count(const CpuSet& cpus, uint32_t quota);

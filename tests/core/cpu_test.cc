@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace {
@@ -80,6 +84,59 @@ TEST(CpuTest, ASystemMayWantLargerSets) {
   least_set_bytes = 0;
   EXPECT_TRUE(all.any());
   EXPECT_EQ(same, all);
+}
+
+/// A tree in place of /proc and /sys.
+class CgroupTest : public testing::Test {
+ protected:
+  CgroupTest() { root_ = mkdtemp(pattern_.data()); }
+  ~CgroupTest() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text << "\n";
+  }
+
+  std::string pattern_ = (std::filesystem::temp_directory_path() / "tutti-cgroup-XXXXXX").string();
+  std::string root_;
+};
+
+// Goal: two jobs of one machine are told apart. What the root's file says is true of neither.
+TEST_F(CgroupTest, TheCpusAreThoseOfTheProcessesOwnCgroup) {
+  EXPECT_EQ(cgroup_cpus(root_), "");
+  write("/sys/fs/cgroup/cpuset.cpus.effective", "0-63");
+  EXPECT_EQ(cgroup_cpus(root_), "0-63");
+  write("/sys/fs/cgroup/slurm/job_7/cpuset.cpus.effective", "16-31");
+  write("/proc/self/cgroup", "0::/slurm/job_7/step_0");
+  EXPECT_EQ(cgroup_cpus(root_), "16-31") << "the step has no cpuset of its own";
+  write("/proc/self/cgroup", "0::/docker/of/the/outside");
+  EXPECT_EQ(cgroup_cpus(root_), "0-63") << "a container sees its cgroup as the root";
+  write("/proc/self/cgroup", "0::/../../elsewhere");
+  EXPECT_EQ(cgroup_cpus(root_), "0-63");
+}
+
+TEST_F(CgroupTest, TheFirstVersionOfCgroupsIsReadToo) {
+  write("/proc/self/cgroup", "4:cpuset:/slurm/job_8\n3:cpu,cpuacct:/slurm/job_8\n0::/init");
+  write("/sys/fs/cgroup/cpuset/slurm/job_8/cpuset.effective_cpus", "32-47");
+  EXPECT_EQ(cgroup_cpus(root_), "32-47");
+  EXPECT_EQ(cpu_quota(root_), 0u);
+  write("/sys/fs/cgroup/cpu/slurm/job_8/cpu.cfs_period_us", "100000");
+  write("/sys/fs/cgroup/cpu/slurm/job_8/cpu.cfs_quota_us", "-1");
+  EXPECT_EQ(cpu_quota(root_), 0u);
+  write("/sys/fs/cgroup/cpu/slurm/job_8/cpu.cfs_quota_us", "250000");
+  EXPECT_EQ(cpu_quota(root_), 3u);
+}
+
+TEST_F(CgroupTest, TheLeastQuotaOfAllCgroupsAroundTheProcessCounts) {
+  write("/proc/self/cgroup", "0::/pod/container");
+  write("/sys/fs/cgroup/pod/container/cpu.max", "max 100000");
+  EXPECT_EQ(cpu_quota(root_), 0u);
+  write("/sys/fs/cgroup/pod/cpu.max", "400000 100000");
+  EXPECT_EQ(cpu_quota(root_), 4u);
+  write("/sys/fs/cgroup/pod/container/cpu.max", "800000 100000");
+  EXPECT_EQ(cpu_quota(root_), 4u);
+  write("/sys/fs/cgroup/pod/container/cpu.max", "200000 100000");
+  EXPECT_EQ(cpu_quota(root_), 2u);
 }
 
 }  // namespace

@@ -35,17 +35,21 @@ class KeptMachineTest : public testing::Test {
   ~KeptMachineTest() override { std::filesystem::remove_all(folder_); }
 
   MachineSource source() {
-    return {
-        .file = "", .folder = folder_ + "/tutti", .files = files_, .detect = [this]() -> Result<Detected> {
-          ++detections_;
-          auto graph = parse_description(is_complete_ ? "4 cores" : "3 cores");
-          return Detected{{std::move(*graph), {}}, is_complete_};
-        }};
+    return {.file = "",
+            .folder = folder_ + "/tutti",
+            .files = files_,
+            .cpus = cgroup_,
+            .detect = [this]() -> Result<Detected> {
+              ++detections_;
+              auto graph = parse_description(is_complete_ ? "4 cores" : "3 cores");
+              return Detected{{std::move(*graph), {}}, is_complete_};
+            }};
   }
 
   std::string pattern_ = (std::filesystem::temp_directory_path() / "tutti-kept-XXXXXX").string();
   std::string folder_;
   SomeFiles files_;
+  std::string cgroup_ = "0-3";
   int detections_ = 0;
   bool is_complete_ = true;
 };
@@ -60,6 +64,16 @@ TEST_F(KeptMachineTest, AMachineIsDetectedOnce) {
   files_.cpus = "0-1";
   ASSERT_TRUE(find_machine(source()));
   EXPECT_EQ(detections_, 2) << "the machine has changed";
+}
+
+// Goal: a job that was given other CPUs of a machine does not read the first one's graph. Their homes, and so
+// their folders, are one.
+TEST_F(KeptMachineTest, JobsOfOneMachineHaveGraphsOfTheirOwn) {
+  for (const char* cpus : {"0-15", "16-63", "0-15"}) {
+    cgroup_ = cpus;
+    ASSERT_TRUE(find_machine(source()));
+  }
+  EXPECT_EQ(detections_, 2);
 }
 
 TEST_F(KeptMachineTest, AKeptGraphThatCannotBeReadIsDetectedAgain) {

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cpu.h"
 #include "core/version_line.h"
 #include "tools/flags.h"
 #include "tools/runs.h"
@@ -292,9 +293,10 @@ int show_comparison(const Options& options, const Samples& samples, const topolo
   if (samples.cases().empty()) return fail(kRefused, "there are no samples; tutti-tune measures them");
   const auto files = topology::open_files();
   const std::string folder = topology::kept_folder(process_environment());
-  const topology::MachineSource source{.file = "", .folder = folder, .files = *files, .detect = [] {
-                                         return topology::detect_this_machine("host");
-                                       }};
+  const topology::MachineSource source{
+      .file = "", .folder = folder, .files = *files, .cpus = cgroup_cpus(), .detect = [] {
+        return topology::detect_this_machine("host");
+      }};
   const auto kept = ChoiceTable::parse(topology::find_tuned(source));
   if (!kept) return fail(kRefused, "the kept table: " + std::string(kept.status().text()));
   if (options.output.empty()) {
