@@ -83,6 +83,9 @@ void add_processors_from_files(const FileTree& files, Assembly& assembly);
 void add_devices_from_files(const FileTree& files, Assembly& assembly);
 /// Better numbers for parts that exist: PCI links, network cards.
 void refine_from_files(const FileTree& files, Assembly& assembly);
+/// What decides a network card's speed, as the files tell it; empty for other devices. `device`: its PCI
+/// address.
+std::string card_texts(const FileTree& files, const std::string& device);
 void add_gpu_facts(const std::vector<GpuFacts>& gpus, Assembly& assembly);
 
 /// The sources of the machine that this process runs on.

@@ -201,7 +201,10 @@ uint64_t machine_key(const FileTree& files, const std::string& cpus) {
     add(files.read(path).value_or(""));
   }
   add(cpus);
-  for (const std::string& device : files.list("bus/pci/devices")) add(device);
+  for (const std::string& device : files.list("bus/pci/devices")) {
+    add(device);
+    add(card_texts(files, device));
+  }
   return hash;
 }
 

@@ -42,8 +42,8 @@ Status keep_text(const std::string& path, const std::string& text);
 /// Whether both could write, to be asked before long work. Makes the folder. Errors: kSystemError.
 Status check_can_keep(const std::string& path);
 
-/// What a machine's parts are known by before they are detected: equal unless parts, or this process's share
-/// of them (`cpus`), have changed. Takes a few reads of small files.
+/// What a machine's parts are known by before they are detected: equal unless parts, the state of network
+/// cards, or this process's share (`cpus`) have changed. Takes a few reads of small files.
 uint64_t machine_key(const FileTree& files, const std::string& cpus);
 
 /// Where find_machine looks.

@@ -304,33 +304,49 @@ class Devices {
   int32_t gpu_count_ = 0;
 };
 
-/// The speed of a card's ports: RDMA's rate, or the network interface's speed. 0 if unknown.
-uint64_t card_speed(const FileTree& files, const std::string& folder, uint32_t* ports) {
-  constexpr int64_t kMbitMax = 10'000'000;
-  uint64_t sum = 0;
-  *ports = 0;
+/// The folders of a card's RDMA ports.
+std::vector<std::string> ports_of(const FileTree& files, const std::string& folder) {
+  std::vector<std::string> ports;
   for (const std::string& device : files.list(folder + "/infiniband")) {
     const std::string base = folder + "/infiniband/" + device + "/ports/";
-    for (const std::string& port : files.list(base)) {
-      const auto rate = files.read(base + port + "/rate");  // "400 Gb/sec (4X NDR)"
-      const auto gbit = rate ? Scanner(*rate).number(1, kMbitMax / 1000) : std::nullopt;
-      if (!gbit) continue;
-      sum += *gbit * 125'000'000;
-      ++*ports;
-    }
+    for (const std::string& port : files.list(base)) ports.push_back(base + port);
   }
-  if (sum > 0) return sum;
+  return ports;
+}
+
+/// The folders of a card's network interfaces.
+std::vector<std::string> interfaces_of(const FileTree& files, const std::string& folder) {
   std::vector<std::string> places = {folder};
   for (const std::string& below : files.list(folder)) {
     if (below.starts_with("virtio")) places.push_back(folder + "/" + below);
   }
+  std::vector<std::string> interfaces;
   for (const std::string& place : places) {
-    for (const std::string& interface : files.list(place + "/net")) {
-      const auto mbit = number_in(files, place + "/net/" + interface + "/speed");
-      if (!mbit || *mbit <= 0 || *mbit > kMbitMax) continue;  // -1: down, or a virtual card that has none
-      sum += static_cast<uint64_t>(*mbit) * 125'000;
-      ++*ports;
-    }
+    for (const std::string& name : files.list(place + "/net")) interfaces.push_back(place + "/net/" + name);
+  }
+  return interfaces;
+}
+
+/// The speed of a card's ports that are up: RDMA's rate, or the network interface's speed. 0 if unknown.
+/// `ports`: all that have a speed, so that a machine stays of its kind while a port is down.
+uint64_t card_speed(const FileTree& files, const std::string& folder, uint32_t* ports) {
+  constexpr int64_t kMbitMax = 10'000'000;
+  uint64_t sum = 0;
+  *ports = 0;
+  for (const std::string& port : ports_of(files, folder)) {
+    const auto rate = files.read(port + "/rate");  // "400 Gb/sec (4X NDR)"
+    const auto gbit = rate ? Scanner(*rate).number(1, kMbitMax / 1000) : std::nullopt;
+    if (!gbit) continue;
+    ++*ports;
+    // A port that is down has the rate of one slow lane.
+    if (files.read(port + "/state").value_or("4: ACTIVE").starts_with("4:")) sum += *gbit * 125'000'000;
+  }
+  if (*ports > 0) return sum;
+  for (const std::string& interface : interfaces_of(files, folder)) {
+    const auto mbit = number_in(files, interface + "/speed");
+    if (!mbit || *mbit <= 0 || *mbit > kMbitMax) continue;  // -1: down, or a virtual card that has none
+    sum += static_cast<uint64_t>(*mbit) * 125'000;
+    ++*ports;
   }
   return sum;
 }
@@ -349,6 +365,17 @@ void add_devices_from_files(const FileTree& files, Assembly& assembly) {
   Devices(files, assembly).run();
 }
 
+std::string card_texts(const FileTree& files, const std::string& device) {
+  const std::string folder = kDevices + device;
+  std::string texts;
+  for (const std::string& port : ports_of(files, folder)) {
+    texts += files.read(port + "/state").value_or("") + "\n" + files.read(port + "/rate").value_or("") + "\n";
+  }
+  for (const std::string& interface : interfaces_of(files, folder))
+    texts += files.read(interface + "/speed").value_or("") + "\n";
+  return texts;
+}
+
 void refine_from_files(const FileTree& files, Assembly& assembly) {
   uint32_t unknown = 0;
   for (uint32_t i = 0; i < assembly.node_count(); ++i) {
@@ -361,9 +388,9 @@ void refine_from_files(const FileTree& files, Assembly& assembly) {
     if (!is_card) continue;
     uint32_t ports = 0;
     const uint64_t speed = folder.empty() ? 0 : card_speed(files, folder, &ports);
+    if (ports > 0) node.count = ports;
     if (speed > 0) {
       node.bytes_per_s = {speed, Origin::kSysfs};
-      node.count = std::max(ports, 1u);
     } else {
       if (node.bytes_per_s.value == 0) node.bytes_per_s = {1'250'000'000, Origin::kAssumed};
       ++unknown;

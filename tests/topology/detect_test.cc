@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "topology/kept.h"
 #include "topology/nvml.h"
 #include "topology/paths.h"
 #include "topology/text.h"
@@ -228,6 +229,30 @@ TEST_F(DetectTest, EightGpusFromFilesAndNvml) {
   EXPECT_EQ(path->bytes_per_s, 63'015'384'608u);
   EXPECT_EQ(graph.edge(path->edges[0]).bytes_per_s.origin, Origin::kSysfs);
   EXPECT_THAT(notes, ElementsAre("hwloc is not used"));
+}
+
+// Goal: a port that is down has no part in its card's speed, and a card that comes back is noticed.
+TEST_F(DetectTest, PortsThatAreDownDoNotCount) {
+  write_processors(sys_, 1, 2);
+  fake_nvml.gpu_count = 0;
+  const std::string card = write_device(sys_, 0, 1, "0x020700", "0x15b3", "0x1021");
+  const std::string ports = card + "/infiniband/mlx5_0/ports/";
+  for (const char* port : {"1", "2"}) {
+    sys_.write(ports + port + "/rate", "10 Gb/sec (4X SDR)");
+    sys_.write(ports + port + "/state", "1: DOWN");
+  }
+  const auto speed = [&] {
+    const Graph graph = detected().graph;
+    return graph.node(graph.find("mlx5_0")).bytes_per_s;
+  };
+  EXPECT_EQ(speed().origin, Origin::kAssumed);
+  const uint64_t down = machine_key(*files_, "");
+  const uint64_t kind = fingerprint(detected().graph);
+  sys_.write(ports + "1/rate", "400 Gb/sec (4X NDR)");
+  sys_.write(ports + "1/state", "4: ACTIVE");
+  EXPECT_EQ(speed(), (Fact{50'000'000'000, Origin::kSysfs}));
+  EXPECT_NE(machine_key(*files_, ""), down) << "the kept graph would stay";
+  EXPECT_EQ(fingerprint(detected().graph), kind) << "measurements of this machine hold";
 }
 
 TEST_F(DetectTest, WithoutNvmlTheLinksAreUnknownAndThisIsSaid) {
