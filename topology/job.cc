@@ -1,6 +1,7 @@
 #include "topology/job.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "topology/assumed.h"
@@ -102,6 +103,28 @@ class Joiner {
   bool has_network_ = false;
 };
 
+bool is_measured(const Edge& edge) {
+  return edge.latency_ns.origin == Origin::kMeasured || edge.bytes_per_s.origin == Origin::kMeasured;
+}
+
+/// Hosts of one kind that were measured one by one differ by noise, and prices of equal hosts are found
+/// together (topology/simulate.h). So what was measured on the first host of a kind counts for all.
+void equalize(std::vector<Graph>& graphs) {
+  std::map<uint64_t, const Graph*> first_of_kind;
+  for (Graph& graph : graphs) {
+    const auto [known, is_new] = first_of_kind.try_emplace(fingerprint(graph), &graph);
+    if (is_new) continue;
+    GraphBuilder builder(graph);
+    for (const Edge& edge : known->second->edges()) {
+      Edge* const own = builder.edge_between(edge.a, edge.b, edge.kind);
+      if (own == nullptr || !(is_measured(edge) || is_measured(*own))) continue;
+      own->latency_ns = edge.latency_ns;
+      own->bytes_per_s = edge.bytes_per_s;
+    }
+    graph = std::move(builder).finish();
+  }
+}
+
 }  // namespace
 
 void JobTexts::add_host(const std::string& text) {
@@ -121,6 +144,7 @@ Result<Graph> join_hosts(const JobTexts& texts) {
     graphs.push_back(std::move(*graph));
   }
   if (texts.graph_of_host.empty()) return Status(Code::kInvalidArgument, "a job without hosts");
+  equalize(graphs);
   Joiner joiner;
   for (size_t host = 0; host < texts.graph_of_host.size(); ++host) {
     const uint32_t graph = texts.graph_of_host[host];

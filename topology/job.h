@@ -22,8 +22,9 @@ struct JobTexts {
 
 /// One graph: each host's names begin with "h0/", "h1/" and so on. If no host brings a switch of the network,
 /// one switch is assumed to join all cards; a host without cards gets an assumed one. One host keeps its
-/// graph as it is. Costs of slices are those of the first host, if all hosts are of its kind. Errors:
-/// kInvalidArgument with the host and the line, or if the job is too large.
+/// graph as it is. Of hosts of one kind the first one's measurements count. Costs of slices are those of the
+/// first host, if all hosts are of its kind. Errors: kInvalidArgument with the host and the line, or if the
+/// job is too large.
 Result<Graph> join_hosts(const JobTexts& texts);
 
 }  // namespace tutti::topology

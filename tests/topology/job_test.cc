@@ -6,6 +6,7 @@
 
 #include "topology/describe.h"
 #include "topology/paths.h"
+#include "topology/routes.h"
 #include "topology/search.h"
 #include "topology/text.h"
 
@@ -61,6 +62,26 @@ TEST(JobTest, CostsOfSlicesAreTheFirstHostsForHostsOfItsKind) {
   mixed.add_host(text_of("4 cores") + slices);
   mixed.add_host(text_of("2 packages, 8 cores") + slices);
   EXPECT_EQ(joined(mixed).slices(), SliceCosts());
+}
+
+// Goal: prices fold hosts that were measured one by one. Method: latencies that differ by noise; a card that
+// the system shows to be slower is no noise.
+TEST(JobTest, EqualHostsThatWereMeasuredApartHaveOneShape) {
+  const auto host = [](int latency_ns, const char* card) {
+    return "tutti topology 1\nhost box\nnuma n in box\ncore c in n\nnic x in n speed " + std::string(card) +
+           " GB/s sysfs\nlink n c inside 9 GB/s measured spread 3 " + std::to_string(latency_ns) +
+           " ns measured\nlink n x pci " + card + " GB/s sysfs 500 ns assumed\n";
+  };
+  JobTexts texts;
+  for (const int latency_ns : {30, 31, 45}) texts.add_host(host(latency_ns, "9"));
+  const Graph graph = joined(texts);
+  const auto routes = Routes::of(graph, RanksAre::kCores);
+  ASSERT_TRUE(routes) << routes.status().text();
+  EXPECT_EQ(routes->shape_count(), 1u);
+  EXPECT_EQ(graph.edge(graph.links_of(graph.find("h2/c"))[0].edge).latency_ns.value, 30u);
+  texts.add_host(host(30, "5"));
+  const Graph mixed = joined(texts);
+  EXPECT_EQ(Routes::of(mixed, RanksAre::kCores)->shape_count(), 2u);
 }
 
 TEST(JobTest, HostsOfDifferentKindsAndWithoutCardsAreJoined) {
