@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <span>
 #include <vector>
 
@@ -32,13 +31,6 @@ Status share_by_pipe(const ProcessContext& context, tutti_unique_id_t* id) {
   if (!done) return system_error("reading the unique id", errno);
   if (*done != bytes.size()) return Status(Code::kPeerLost, "process 0 ended before it made a unique id");
   return Status::ok();
-}
-
-/// The first of the CPUs that share a core; the CPU itself if the system does not tell.
-size_t first_sibling(size_t cpu) {
-  size_t first = cpu;
-  std::ifstream(format("/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu)) >> first;
-  return first;
 }
 
 }  // namespace

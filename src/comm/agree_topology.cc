@@ -115,7 +115,7 @@ std::shared_ptr<JobTopology> build(const TextExchange::Received& received,
   Status why = graph.status();
   if (graph) {
     std::vector<CpuSet> cpus;
-    for (const RankFacts& theirs : facts) cpus.push_back(theirs.cpus);
+    for (const RankFacts& theirs : facts) cpus.push_back(theirs.core_cpus());
     auto job = JobTopology::of(std::move(*graph), received.notes[0], options.host_of, cpus, options.costs);
     if (job) return *job;
     why = job.status();

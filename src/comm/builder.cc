@@ -413,7 +413,8 @@ RankFacts CommunicatorBuilder::own_facts(const PackedEndpoints& data, const File
                        ? 0
                        : hash_bytes(process_.tuned_text().data(), process_.tuned_text().size()),
           .names_topology = process_.config().topology_file.empty() ? 0u : 1u,
-          .pull_bytes_set = config.pull_bytes_set ? 1u : 0u,
+          .pull_bytes_set = static_cast<uint16_t>(config.pull_bytes_set ? 1 : 0),
+          .sibling_distance = static_cast<uint16_t>(sibling_distance(usable_cpus())),
           .choice = hash_of_choice(process_, options_.algorithm)};
 }
 

@@ -45,7 +45,7 @@ OrderCards card_order(Process& process, std::span<const RankFacts> facts, uint32
   for (uint32_t other = 0; other < facts.size(); ++other) {
     if (facts[other].machine != facts[rank].machine) continue;
     if (other == rank) own = places.size();
-    places.push_back({facts[other].cpus, std::string(facts[other].device.bus())});
+    places.push_back({facts[other].core_cpus(), std::string(facts[other].device.bus())});
   }
   return [&process, own, places = std::move(places)](std::span<const std::string> addresses) {
     const auto machine = process.find_machine();

@@ -57,10 +57,14 @@ struct RankFacts {
   uint64_t reference_bytes = 0;
   uint64_t pull_bytes = 0;
   DeviceIdentity device{};
-  uint64_t tuned = 0;           ///< hash of Process::tuned_text(); 0: none
-  uint32_t names_topology = 0;  ///< 1: the user has named a topology file
-  uint32_t pull_bytes_set = 0;  ///< 1: by the user
-  uint64_t choice = 0;          ///< hash of everything that chooses algorithms
+  uint64_t tuned = 0;             ///< hash of Process::tuned_text(); 0: none
+  uint32_t names_topology = 0;    ///< 1: the user has named a topology file
+  uint16_t pull_bytes_set = 0;    ///< 1: by the user
+  uint16_t sibling_distance = 0;  ///< of `cpus`, as sibling_distance() gives it
+  uint64_t choice = 0;            ///< hash of everything that chooses algorithms
+
+  /// The CPUs, and the first ones of their cores, by which a graph knows cores.
+  CpuSet core_cpus() const { return with_first_siblings(cpus, sibling_distance); }
 };
 static_assert(sizeof(RankFacts) <= 512);
 

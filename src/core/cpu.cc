@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/file_descriptor.h"
+#include "core/result.h"
 
 namespace tutti {
 namespace {
@@ -89,6 +90,21 @@ CpuSet usable_cpus() {
     if (errno != EINVAL) return cpus;
   }
   return cpus;
+}
+
+size_t first_sibling(size_t cpu, const std::string& root) {
+  const std::string siblings =
+      first_line(root + format("/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu));
+  size_t first = cpu;
+  std::from_chars(siblings.data(), siblings.data() + siblings.size(), first);
+  return first;
+}
+
+uint32_t sibling_distance(const CpuSet& cpus, const std::string& root) {
+  size_t least = 0;
+  while (least < cpus.size() && !cpus[least]) ++least;
+  if (least == cpus.size()) return 0;
+  return static_cast<uint32_t>(least - std::min(least, first_sibling(least, root)));
 }
 
 std::string cgroup_cpus(const std::string& root) {

@@ -127,6 +127,22 @@ TEST_F(CgroupTest, TheFirstVersionOfCgroupsIsReadToo) {
   EXPECT_EQ(cpu_quota(root_), 3u);
 }
 
+// Goal: the core of a rank that is bound to a second thread is known.
+TEST_F(CgroupTest, TheFirstThreadOfACoreIsFound) {
+  const std::string folder = "/sys/devices/system/cpu/cpu70/topology/thread_siblings_list";
+  CpuSet cpus;
+  cpus.set(70);
+  cpus.set(71);
+  EXPECT_EQ(sibling_distance(cpus, root_), 0u) << "the system does not tell";
+  write(folder, "6,70");
+  EXPECT_EQ(first_sibling(70, root_), 6u);
+  EXPECT_EQ(sibling_distance(cpus, root_), 64u);
+  EXPECT_TRUE(with_first_siblings(cpus, 64)[7]);
+  cpus.set(6);
+  EXPECT_EQ(sibling_distance(cpus, root_), 0u) << "the core is known by this one";
+  EXPECT_EQ(sibling_distance({}, root_), 0u);
+}
+
 TEST_F(CgroupTest, TheLeastQuotaOfAllCgroupsAroundTheProcessCounts) {
   write("/proc/self/cgroup", "0::/pod/container");
   write("/sys/fs/cgroup/pod/container/cpu.max", "max 100000");

@@ -81,7 +81,7 @@ nic x in b0 bus 0000:17:00.0
 package p1 in h
 numa n1 in p1
 core c2 in n1 index 2
-core c3 in n1 index 3
+core c3 in n1 index 3 count 2
 bridge b1 in n1
 nic y in b1 bus 0000:b1:00.0
 )";
@@ -103,6 +103,8 @@ TEST(CardsTest, ARankOnCoresUsesTheCardOfItsPackage) {
   EXPECT_EQ(ranks[4], kNoNode) << "anywhere";
   EXPECT_EQ(ranks[5], kNoNode) << "in both packages";
   EXPECT_EQ(core_of(*graph, CpuSet(1u << 9)), kNoNode) << "a core that the graph does not have";
+  EXPECT_EQ(core_of(*graph, with_first_siblings(CpuSet(1u << 9), 6)), graph->find("c3"))
+      << "its second thread";
   EXPECT_THAT(near(order_cards(*graph, cards, ranks, 0)), ElementsAre(1));
   EXPECT_THAT(near(order_cards(*graph, cards, ranks, 2)), ElementsAre(0));
   EXPECT_EQ(order_cards(*graph, cards, ranks, 4).near_count, 2u);

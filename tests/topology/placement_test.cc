@@ -51,6 +51,32 @@ TEST(PlacementTest, UnboundRanksTakeTheCoresInTurn) {
   EXPECT_THAT(placement.levels, IsEmpty());
 }
 
+// Goal: a rank that its launcher has bound to a core's second thread is bound. It counted as unbound, and one
+// such rank left its host without levels. Method: two packages of two cores, whose second threads are 4 to 7.
+TEST(PlacementTest, RanksOnSecondThreadsAreBoundToTheirCores) {
+  const auto graph = parse_graph(R"(tutti topology 1
+host h
+package p0 in h
+core c0 in p0 index 0 count 2
+core c1 in p0 index 1 count 2
+package p1 in h
+core c2 in p1 index 2 count 2
+core c3 in p1 index 3 count 2
+link h p0 inside 9 GB/s file 9 ns file
+link h p1 inside 9 GB/s file 9 ns file
+link p0 c0 inside 9 GB/s file 9 ns file
+link p0 c1 inside 9 GB/s file 9 ns file
+link p1 c2 inside 9 GB/s file 9 ns file
+link p1 c3 inside 9 GB/s file 9 ns file
+)");
+  ASSERT_TRUE(graph) << graph.status().text();
+  const std::vector<CpuSet> cpus = {only({0, 4}), with_first_siblings(only({6}), 4), only({1}),
+                                    with_first_siblings(only({7}), 4)};
+  const Placement placement = place(*graph, {0, 0, 0, 0}, cpus);
+  EXPECT_THAT(placement.places, ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(placement.levels, ElementsAre(ElementsAre(0, 1, 0, 1)));
+}
+
 // Goal: bound ranks have neighbours and groups. Method: ranks on two packages in turns.
 TEST(PlacementTest, BoundRanksAreOrderedAndGroupedByTheirCores) {
   const Graph graph = described("2 packages, 8 cores");
