@@ -11,6 +11,7 @@
 #include "algorithms/choice.h"
 #include "core/version_line.h"
 #include "topology/call_times.h"
+#include "topology/kept.h"
 #include "topology/measurements.h"
 
 namespace tutti::tool {
@@ -20,8 +21,6 @@ namespace {
 constexpr double kKeepsNextSize = 1.02;
 /// The same of those that are faster than the library's choice by more than noise.
 constexpr double kKeepsNextGain = 1.03;
-constexpr const char* kTitle =
-    "# Measured by tutti-tune or tutti-topo. The times are those of the first size of a row.\n";
 /// The fastest algorithm of such calls is taken for longer ones, too.
 constexpr uint64_t kLongCall = uint64_t{1} << 20;
 
@@ -366,7 +365,7 @@ std::vector<Case> Samples::kinds() const {
 
 std::string Samples::table(bool are_containers) const {
   const auto of_hosts = are_containers ? ChoiceRow::Condition::kContainers : ChoiceRow::Condition::kHosts;
-  std::string out = kTitle;
+  std::string out = topology::tuned_title();
   for (const Case& any : kinds()) {
     const auto judge = [&](uint64_t bytes, const std::string& before) {
       return known_of(any, bytes, before);
@@ -377,7 +376,7 @@ std::string Samples::table(bool are_containers) const {
 }
 
 std::string Samples::table_of_gains(const Noise& noise) const {
-  std::string out = kTitle;
+  std::string out = topology::tuned_title();
   for (const Case& any : kinds()) {
     const bool share_cores = (any.ranks + any.hosts - 1) / any.hosts > noise.cores;
     const double part = share_cores ? noise.shared_cores : noise.own_cores;

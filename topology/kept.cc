@@ -19,6 +19,7 @@
 #include "core/hash.h"
 #include "core/random.h"
 #include "core/version.h"
+#include "core/version_line.h"
 #include "topology/file.h"
 #include "topology/text.h"
 
@@ -141,6 +142,9 @@ Status keep(const std::string& path, std::vector<Measurements> measurements) {
       measurements.begin() + static_cast<ptrdiff_t>(std::min(measurements.size(), kDistancesMax)),
       measurements.end());
   const auto former = read_kept(path, measurements.front().machine);
+  if (former.status().code() == Code::kInvalidArgument)
+    return {Code::kInvalidArgument,
+            std::string(former.status().text()) + "; delete the file, or name another"};
   for (const Measurements& one : former ? *former : std::vector<Measurements>()) {
     const uint64_t own_ns = one.slices.apart_ns.value;
     const auto same = std::ranges::find_if(measurements, [&](const Measurements& other) {
@@ -224,12 +228,24 @@ Result<FoundMachine> find_machine(const MachineSource& source) {
   return FoundMachine{with_measurements(*graph, measured->front()), "detected, with measurements"};
 }
 
-std::string find_tuned(const MachineSource& source) {
-  if (source.folder.empty() || !has_choices(source.folder)) return {};
+std::string tuned_title() {
+  return "# Measured by " + version_line("tutti-tune or tutti-topo") +
+         ". The times are those of the first size of a row.\n";
+}
+
+Result<std::string> find_tuned(const MachineSource& source) {
+  if (source.folder.empty() || !has_choices(source.folder)) return std::string();
   const auto graph = find_graph(source);
-  if (!graph) return {};
+  if (!graph) return std::string();
   auto text = read_text(kept_path(source.folder, fingerprint(*graph), "choice"));
-  return text ? std::move(*text) : std::string();
+  if (!text) return std::string();
+  const std::string title = text->substr(0, text->find('\n'));
+  if (title.find(version_line("")) != std::string::npos) return text;
+  const size_t version = title.find("tutti ");
+  const size_t end = title.find(')', version);
+  const bool is_named = version != std::string::npos && end != std::string::npos;
+  const std::string by = is_named ? title.substr(version, end - version) : "another version";
+  return Status(Code::kMismatch, "measured by " + by + "; call tutti-tune again");
 }
 
 }  // namespace tutti::topology

@@ -5,7 +5,9 @@
 //   FINGERPRINT.measured   speeds and latencies (measurements.h), by tutti-topo --measure. A version without
 //                          distances takes a file with several of them for no file, one without starts a file
 //                          with starts
-//   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure
+//   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure.
+//   The
+//                          first line names the version, which alone uses the file
 //   found-KEY.topo         the detected graph, if it is complete, so that it is detected once. The last line
 //                          is the hash of the text; without it the machine is detected again
 #pragma once
@@ -36,7 +38,8 @@ Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t ma
 /// Puts them first, in place of those of the same machine and distances. Of these, times of calls stay for
 /// sizes that were not tried again; of sizes that were, the geometric mean of all starts is kept, in which
 /// the earlier ones count as four at most. Replaces the file at once, so that no reader sees half of it; of
-/// two writers at once the last one wins. Makes the folder. Errors: kSystemError.
+/// two writers at once the last one wins. Makes the folder. Errors: kSystemError; kInvalidArgument: the file
+/// is none of measurements, or damaged, and stays.
 Status keep(const std::string& path, std::vector<Measurements> measurements);
 Status keep_text(const std::string& path, const std::string& text);
 /// Whether both could write, to be asked before long work. Makes the folder. Errors: kSystemError.
@@ -65,8 +68,10 @@ struct FoundMachine {
 /// detect().
 Result<FoundMachine> find_machine(const MachineSource& source);
 
+/// The first line of a FINGERPRINT.choice.
+std::string tuned_title();
 /// The text of the machine's FINGERPRINT.choice; empty if there is none. Detects the machine only if the
-/// folder has such a file of some machine.
-std::string find_tuned(const MachineSource& source);
+/// folder has such a file of some machine. Errors: kMismatch: another version has measured it.
+Result<std::string> find_tuned(const MachineSource& source);
 
 }  // namespace tutti::topology

@@ -168,13 +168,13 @@ Status Process::prepare_ranks() {
 /// A table that cannot be read must not stop programs that never asked for it.
 void Process::read_tuned() {
   const auto files = topology::open_files();
-  std::string text = topology::find_tuned(machine_source(*files));
-  const auto table = ChoiceTable::parse(text);
+  auto text = topology::find_tuned(machine_source(*files));
+  const auto table = text ? ChoiceTable::parse(*text) : Result<ChoiceTable>(text.status());
   if (!table) {
     log_line("the measured table of this machine in " + config_.cache_folder +
              " is not used: " + std::string(table.status().text()));
   } else if (!table->rows().empty()) {
-    tuned_text_ = std::move(text);
+    tuned_text_ = std::move(*text);
   }
 }
 

@@ -329,10 +329,23 @@ class TunedTest : public TopologyTest {
     EXPECT_TRUE(machine);
     const std::string folder = folder_ + "/" + name;
     EXPECT_TRUE(topology::keep_text(
-        topology::kept_path(folder, topology::fingerprint(machine->graph), "choice"), rows));
+        topology::kept_path(folder, topology::fingerprint(machine->graph), "choice"), title_ + rows));
     return folder;
   }
+
+  std::string title_ = topology::tuned_title();
 };
+
+TEST_F(TunedTest, RowsOfAnotherVersionAreLeftOut) {
+  title_ = "# Measured by tutti-tune (tutti 0.0.9)\n";
+  const std::string folder = tune("cache", "all_reduce 2..8 * any recursive_doubling\n");
+  const ClusterOptions options{.layout = {1, 1}, .environment = {{"TUTTI_CACHE_DIR", folder}}};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) { expect_part(rank, explain_all_reduce(rank, 1000), "(measured)"); }),
+            "");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("measured by tutti 0.0.9; call tutti-tune"));
+}
 
 TEST_F(TunedTest, MeasuredRowsOfThisMachineComeFirst) {
   const std::string folder = tune("cache", "all_reduce 2..8 * any recursive_doubling\n");

@@ -216,14 +216,26 @@ TEST_F(KeptMachineTest, AUsersFileComesFirst) {
 }
 
 TEST_F(KeptMachineTest, ATunedTableIsFoundByTheKindOfMachine) {
-  EXPECT_EQ(find_tuned(source()), "");
+  EXPECT_EQ(*find_tuned(source()), "");
   EXPECT_EQ(detections_, 0) << "no table, so nothing to look for";
   const uint64_t kind = fingerprint(*parse_description("4 cores"));
   ASSERT_TRUE(keep_text(kept_path(folder_ + "/tutti", kind + 1, "choice"), "of another machine"));
-  EXPECT_EQ(find_tuned(source()), "");
-  ASSERT_TRUE(keep_text(kept_path(folder_ + "/tutti", kind, "choice"), "rows"));
-  EXPECT_EQ(find_tuned(source()), "rows");
+  EXPECT_EQ(*find_tuned(source()), "");
+  ASSERT_TRUE(keep_text(kept_path(folder_ + "/tutti", kind, "choice"), tuned_title() + "rows"));
+  EXPECT_EQ(*find_tuned(source()), tuned_title() + "rows");
   EXPECT_EQ(detections_, 1);
+}
+
+// Goal: a new version, whose algorithms may be faster, does not follow what an old one has measured.
+TEST_F(KeptMachineTest, ATunedTableServesItsVersionOnly) {
+  const std::string path =
+      kept_path(folder_ + "/tutti", fingerprint(*parse_description("4 cores")), "choice");
+  ASSERT_TRUE(keep_text(path, "# Measured by tutti-tune (tutti 0.0.9).\nrows"));
+  const auto old = find_tuned(source());
+  EXPECT_EQ(old.status().code(), Code::kMismatch);
+  EXPECT_EQ(old.status().text(), "measured by tutti 0.0.9; call tutti-tune again");
+  ASSERT_TRUE(keep_text(path, "# Measured by tutti-tune.\n# (tutti 0.1.0)"));
+  EXPECT_EQ(find_tuned(source()).status().text(), "measured by another version; call tutti-tune again");
 }
 
 }  // namespace

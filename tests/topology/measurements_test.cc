@@ -181,6 +181,8 @@ TEST(KeptTest, WhatIsKeptIsReadForTheSameKindOnly) {
   EXPECT_EQ(read_kept(path, 254).status().code(), Code::kMismatch);
   std::ofstream(path) << "nonsense";
   EXPECT_THAT(std::string(read_kept(path, 255).status().text()), HasSubstr(".measured: line 1"));
+  EXPECT_EQ(keep(path, {measurements()}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(*read_text(path), "nonsense") << "what is not understood is not overwritten";
   EXPECT_EQ(kept_path(kept_folder([](const char*) { return nullptr; }), 1, "measured"), "");
   std::filesystem::remove_all(folder);
 }

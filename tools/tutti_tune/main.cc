@@ -297,7 +297,8 @@ int show_comparison(const Options& options, const Samples& samples, const topolo
       .file = "", .folder = folder, .files = *files, .cpus = cgroup_cpus(), .detect = [] {
         return topology::detect_this_machine("host");
       }};
-  const auto kept = ChoiceTable::parse(topology::find_tuned(source));
+  const auto table = topology::find_tuned(source);
+  const auto kept = table ? ChoiceTable::parse(*table) : Result<ChoiceTable>(table.status());
   if (!kept) return fail(kRefused, "the kept table: " + std::string(kept.status().text()));
   if (options.output.empty()) {
     std::cerr << "note: the kept table is judged by the samples that it was made of; measure others, with "
