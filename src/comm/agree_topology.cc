@@ -158,6 +158,13 @@ Status add_tuned(const TextExchange::Received& received, const ChoiceTable& tabl
 
 Result<TextExchange::Received> TextExchange::run(const Share& share, uint32_t rank, std::string_view text,
                                                  std::string_view note) {
+  std::string too_long;
+  if (text.size() > kTextBytesMax) {
+    too_long = format("its text has %zu bytes, %zu are the most", text.size(), kTextBytesMax);
+    log_line("a text for the other ranks is left out: " + too_long);
+    note = too_long;
+    text = {};
+  }
   Announcement own{.digest = digest_of(text), .bytes = text.size()};
   note.copy(own.note.data(), own.note.size() - 1);
   const bool says_something = !text.empty() || !note.empty();

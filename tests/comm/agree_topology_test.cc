@@ -98,13 +98,17 @@ TEST(TextExchangeTest, LongTextsComeInPieces) {
   EXPECT_GT(between.rounds(), 3);
 }
 
+// Goal: the ranks learn why a text did not come. Its owner's note told of what the text would have told.
 TEST(TextExchangeTest, ATextThatIsTooLongCountsAsNone) {
   Exchange between(2);
+  testing::internal::CaptureStderr();
   const auto received = exchange(between, {std::string(TextExchange::kTextBytesMax + 1, 'a'), "short"});
   for (const auto& theirs : received) {
     ASSERT_TRUE(theirs) << theirs.status().text();
     EXPECT_THAT(theirs->text_of, ElementsAre(TextExchange::kNone, 1u));
+    EXPECT_EQ(theirs->notes[0], "its text has 8388609 bytes, 8388608 are the most");
   }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("8388609 bytes"));
 }
 
 TEST(TextExchangeTest, ATextThatArrivesChangedIsAnError) {
