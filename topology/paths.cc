@@ -69,40 +69,48 @@ WidestPaths::WidestPaths(const Graph& graph, uint32_t source)
   anywhere_ = has_fabric ? widths(false) : inside_;
 }
 
-bool WidestPaths::passes(uint32_t before, uint32_t at, uint32_t next, bool inside_host) const {
-  if (inside_host && graph_.node(next).kind == NodeKind::kFabric) return false;
+bool WidestPaths::passes(Place place, uint32_t next, bool inside_host) const {
+  const bool to_network = graph_.node(next).kind == NodeKind::kFabric;
+  if (next == source_ || (inside_host && to_network)) return false;
+  const uint32_t at = place / 2;
   if (at == source_) return true;
   switch (graph_.node(at).kind) {
     case NodeKind::kCore:
     case NodeKind::kGpu:
     case NodeKind::kDevice: return false;
     // A card joins its host to the network. Bytes do not turn round in the card.
-    case NodeKind::kNic:
-      return (graph_.node(before).kind == NodeKind::kFabric) != (graph_.node(next).kind == NodeKind::kFabric);
+    case NodeKind::kNic: return (place % 2 != 0) != to_network;
     default: return true;
   }
 }
 
+WidestPaths::Place WidestPaths::place_at(uint32_t next, uint32_t at) const {
+  const bool is_entered =
+      graph_.node(next).kind == NodeKind::kNic && graph_.node(at).kind == NodeKind::kFabric;
+  return 2 * next + (is_entered ? 1 : 0);
+}
+
 std::vector<uint64_t> WidestPaths::widths(bool inside_host) const {
-  std::vector<uint64_t> width(graph_.nodes().size(), 0);
-  std::vector<uint32_t> before(graph_.nodes().size(), kNoNode);
-  std::priority_queue<std::pair<uint64_t, uint32_t>> queue;
-  width[source_] = std::numeric_limits<uint64_t>::max();
-  queue.push({width[source_], source_});
+  std::vector<uint64_t> width(2 * graph_.nodes().size(), 0);
+  std::priority_queue<std::pair<uint64_t, Place>> queue;
+  width[2 * source_] = std::numeric_limits<uint64_t>::max();
+  queue.push({width[2 * source_], 2 * source_});
   while (!queue.empty()) {
     const auto [reached, at] = queue.top();
     queue.pop();
     if (reached < width[at]) continue;
-    for (const Link& link : graph_.links_of(at)) {
-      if (!passes(before[at], at, link.other, inside_host)) continue;
+    for (const Link& link : graph_.links_of(at / 2)) {
+      if (!passes(at, link.other, inside_host)) continue;
       const uint64_t onward = std::min(reached, graph_.edge(link.edge).bytes_per_s.value);
-      if (onward <= width[link.other]) continue;
-      width[link.other] = onward;
-      before[link.other] = at;
-      queue.push({onward, link.other});
+      const Place next = place_at(link.other, at / 2);
+      if (onward <= width[next]) continue;
+      width[next] = onward;
+      queue.push({onward, next});
     }
   }
-  return width;
+  std::vector<uint64_t> of_nodes(graph_.nodes().size());
+  for (size_t i = 0; i < of_nodes.size(); ++i) of_nodes[i] = std::max(width[2 * i], width[2 * i + 1]);
+  return of_nodes;
 }
 
 bool WidestPaths::is_inside_host(uint32_t target) const {
@@ -118,28 +126,26 @@ void WidestPaths::find_ways(uint64_t width, bool inside_host) {
   if (ways_width_ == width && ways_inside_host_ == inside_host) return;
   ways_width_ = width;
   ways_inside_host_ = inside_host;
-  // Latency, links, node: the order in which nodes are settled, and which of two ways to a node is better.
-  using Cost = std::tuple<uint64_t, uint32_t, uint32_t>;
-  ways_.assign(graph_.nodes().size(), {});
+  // Latency, links, place: the order in which places are settled, and which of two ways there is better.
+  using Cost = std::tuple<uint64_t, uint32_t, Place>;
+  ways_.assign(2 * graph_.nodes().size(), {});
   std::vector<Way>& ways = ways_;
   std::priority_queue<Cost, std::vector<Cost>, std::greater<>> queue;
-  ways[source_].latency = 0;
-  queue.push({0, 0, source_});
+  ways[2 * source_].latency = 0;
+  queue.push({0, 0, 2 * source_});
   while (!queue.empty()) {
     const auto [latency, links, at] = queue.top();
     queue.pop();
     if (latency != ways[at].latency || links != ways[at].links) continue;
-    for (const Link& link : graph_.links_of(at)) {
+    for (const Link& link : graph_.links_of(at / 2)) {
       const Edge& edge = graph_.edge(link.edge);
-      if (edge.bytes_per_s.value < width || !passes(ways[at].before, at, link.other, inside_host)) continue;
-      Way& way = ways[link.other];
+      if (edge.bytes_per_s.value < width || !passes(at, link.other, inside_host)) continue;
+      const Place next = place_at(link.other, at / 2);
+      Way& way = ways[next];
       const Way onward = {latency + edge.latency_ns.value, links + 1, at, link.edge};
-      if (std::tie(onward.latency, onward.links, onward.before, onward.edge) >=
-          std::tie(way.latency, way.links, way.before, way.edge)) {
-        continue;
-      }
+      if (!onward.is_better_than(way)) continue;
       way = onward;
-      queue.push({way.latency, way.links, link.other});
+      queue.push({way.latency, way.links, next});
     }
   }
 }
@@ -150,9 +156,11 @@ std::optional<Path> WidestPaths::to(uint32_t target) {
   find_ways(width, is_inside_host(target));
   Path path;
   path.bytes_per_s = width;
-  path.latency_ns = ways_[target].latency;
-  for (uint32_t at = target; at != source_; at = ways_[at].before) {
-    path.nodes.push_back(at);
+  Place at = 2 * target;
+  if (ways_[at + 1].is_better_than(ways_[at])) ++at;
+  path.latency_ns = ways_[at].latency;
+  for (; at != 2 * source_; at = ways_[at].before) {
+    path.nodes.push_back(at / 2);
     path.edges.push_back(ways_[at].edge);
   }
   path.nodes.push_back(source_);

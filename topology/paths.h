@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "topology/graph.h"
@@ -34,18 +35,29 @@ class WidestPaths {
   std::optional<Path> to(uint32_t target);
 
  private:
-  /// The last link of the best way to a node.
+  /// A node and whether bytes have come to it from the network: 2 * node, and one more for a card that they
+  /// have entered from the network. Such a card passes them to its host, another one to the network.
+  using Place = uint32_t;
+
+  /// The last link of the best way to a place.
   struct Way {
     uint64_t latency = UINT64_MAX;
     uint32_t links = 0;
-    uint32_t before = kNoNode;
+    Place before = kNoNode;
     uint32_t edge = 0;
+
+    bool is_better_than(const Way& other) const {
+      return std::tie(latency, links, before, edge) <
+             std::tie(other.latency, other.links, other.before, other.edge);
+    }
   };
 
-  /// The best ways to all nodes over links of this width.
+  /// The best ways to all places over links of this width.
   void find_ways(uint64_t width, bool inside_host);
-  /// Whether bytes that came to `at` over a link from `before` may go on to `next`.
-  bool passes(uint32_t before, uint32_t at, uint32_t next, bool inside_host) const;
+  /// Whether bytes may go on from `at` to the node `next`.
+  bool passes(Place at, uint32_t next, bool inside_host) const;
+  /// Where bytes are that go from the node `at` to the node `next`.
+  Place place_at(uint32_t next, uint32_t at) const;
   std::vector<uint64_t> widths(bool inside_host) const;
   bool is_inside_host(uint32_t target) const;
 

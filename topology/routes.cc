@@ -161,6 +161,8 @@ void Routes::number_ranks(std::vector<Host> sorted) {
       ranks_.push_back(host.nodes[host.shape->ranks[i]]);
       nic_of_.push_back(nic == kNoNode ? kNoNode : host.nodes[nic]);
       host_of_.push_back(number);
+      has_shared_cards_ =
+          has_shared_cards_ || switches_of_rank(static_cast<uint32_t>(ranks_.size() - 1)).size() > 1;
     }
   }
 }
@@ -193,14 +195,45 @@ HostShape* Routes::part_of(HostShape* shape, const std::vector<uint32_t>& ranks)
 }
 
 uint32_t Routes::switch_of(uint32_t nic) const {
+  uint32_t first = kNoNode;
   for (const Link& link : graph_->links_of(nic)) {
-    if (graph_->node(link.other).kind == NodeKind::kFabric) return link.other;
+    if (graph_->node(link.other).kind == NodeKind::kFabric) first = std::min(first, link.other);
   }
-  return kNoNode;
+  return first;
 }
 
 uint32_t Routes::switch_of_rank(uint32_t rank) const {
   return nic_of_[rank] == kNoNode ? kNoNode : switch_of(nic_of_[rank]);
+}
+
+std::vector<uint32_t> Routes::switches_of_rank(uint32_t rank) const {
+  std::vector<uint32_t> switches;
+  if (nic_of_[rank] == kNoNode) return switches;
+  for (const Link& link : graph_->links_of(nic_of_[rank])) {
+    if (graph_->node(link.other).kind == NodeKind::kFabric) switches.push_back(link.other);
+  }
+  return switches;
+}
+
+std::pair<uint32_t, uint32_t> Routes::switches_between(uint32_t from, uint32_t to) {
+  const std::pair both(switch_of_rank(from), switch_of_rank(to));
+  if (!has_shared_cards_ || both.first == both.second) return both;
+  const std::vector<uint32_t> firsts = switches_of_rank(from);
+  const std::vector<uint32_t> lasts = switches_of_rank(to);
+  for (const uint32_t first : firsts) {
+    if (std::ranges::find(lasts, first) != lasts.end()) return {first, first};
+  }
+  for (const uint32_t first : firsts) {
+    for (const uint32_t last : lasts) {
+      if (!between_switches(first, last).empty()) return {first, last};
+    }
+  }
+  return both;
+}
+
+bool Routes::meet_elsewhere(uint32_t from, uint32_t to) {
+  return has_shared_cards_ &&
+         switches_between(from, to) != std::pair(switch_of_rank(from), switch_of_rank(to));
 }
 
 bool Routes::add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) {
@@ -209,19 +242,21 @@ bool Routes::add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) 
     const uint32_t a = host.shape->ranks[from - host.first_rank];
     return add_inside(host, a, host.shape->ranks[to - host.first_rank], arcs);
   }
-  const uint32_t first = switch_of_rank(from);
-  const uint32_t last = switch_of_rank(to);
-  if (last == kNoNode || !add_way_out(from, arcs)) return false;
+  const auto [first, last] = switches_between(from, to);
+  if (last == kNoNode || !add_way_out(from, first, arcs)) return false;
   if (first != last) {
     const auto& middle = between_switches(first, last);
     if (middle.empty()) return false;
     arcs.insert(arcs.end(), middle.begin(), middle.end());
   }
-  return add_way_in(to, arcs);
+  return add_way_in(to, last, arcs);
 }
 
 bool Routes::add_way_out(uint32_t rank, std::vector<uint32_t>& arcs) {
-  const uint32_t first = switch_of_rank(rank);
+  return add_way_out(rank, switch_of_rank(rank), arcs);
+}
+
+bool Routes::add_way_out(uint32_t rank, uint32_t first, std::vector<uint32_t>& arcs) {
   const Host& host = hosts_[host_of_[rank]];
   const uint32_t at = rank - host.first_rank;
   if (first == kNoNode || !add_inside(host, host.shape->ranks[at], host.shape->nic_of[at], arcs))
@@ -231,7 +266,10 @@ bool Routes::add_way_out(uint32_t rank, std::vector<uint32_t>& arcs) {
 }
 
 bool Routes::add_way_in(uint32_t rank, std::vector<uint32_t>& arcs) {
-  const uint32_t last = switch_of_rank(rank);
+  return add_way_in(rank, switch_of_rank(rank), arcs);
+}
+
+bool Routes::add_way_in(uint32_t rank, uint32_t last, std::vector<uint32_t>& arcs) {
   if (last == kNoNode) return false;
   const Host& host = hosts_[host_of_[rank]];
   const uint32_t at = rank - host.first_rank;

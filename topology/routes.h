@@ -66,15 +66,19 @@ class Routes {
   const std::vector<uint32_t>& ranks() const { return ranks_; }
   const std::vector<uint32_t>& nic_of() const { return nic_of_; }
   const std::vector<uint32_t>& host_of() const { return host_of_; }
-  /// The first network switch that a card is joined to; kNoNode if there is none.
+  /// The first of the network's switches that a card is joined to, so that cards on the same switches have
+  /// the same first one; kNoNode if there is none.
   uint32_t switch_of(uint32_t nic) const;
   /// The same for the card of a rank; also kNoNode if the rank has no card.
   uint32_t switch_of_rank(uint32_t rank) const;
 
+  /// Whether a message between ranks of two hosts takes other switches than those of switch_of_rank: cards
+  /// that are joined to several use one that both are joined to, or else two between which there is a way.
+  bool meet_elsewhere(uint32_t from, uint32_t to);
+
   /// Adds the arcs from one rank to another to `arcs`. False if nothing joins them.
   bool add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs);
-  /// The part of a route up to the network's first switch, and from the last switch on. False if the rank has
-  /// no way there.
+  /// The part of a route up to switch_of_rank, and from there on. False if the rank has no way there.
   bool add_way_out(uint32_t rank, std::vector<uint32_t>& arcs);
   bool add_way_in(uint32_t rank, std::vector<uint32_t>& arcs);
   /// The same for two nodes of one host, by their positions in the host.
@@ -91,6 +95,11 @@ class Routes {
   void order_hosts();
   HostShape* part_of(HostShape* shape, const std::vector<uint32_t>& ranks);
   void number_ranks(std::vector<Host> sorted);
+  std::vector<uint32_t> switches_of_rank(uint32_t rank) const;
+  /// Where a message between ranks of two hosts enters the network, and where it leaves.
+  std::pair<uint32_t, uint32_t> switches_between(uint32_t from, uint32_t to);
+  bool add_way_out(uint32_t rank, uint32_t first, std::vector<uint32_t>& arcs);
+  bool add_way_in(uint32_t rank, uint32_t last, std::vector<uint32_t>& arcs);
   void add_arc(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const;
 
   const Graph* graph_;
@@ -98,6 +107,7 @@ class Routes {
   std::vector<uint32_t> ranks_;
   std::vector<uint32_t> nic_of_;
   std::vector<uint32_t> host_of_;
+  bool has_shared_cards_ = false;  ///< some card is joined to several switches
   std::vector<uint32_t> fabric_nodes_;
   std::vector<uint32_t> fabric_edges_;
   std::unique_ptr<Graph> fabric_;  ///< at a fixed place, because paths_ borrow it

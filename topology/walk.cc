@@ -11,6 +11,10 @@ namespace {
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kGroupBit = 62;  // of the keys of links; there are four groups
 
+Status not_joined(uint32_t from, uint32_t to) {
+  return {Code::kInvalidArgument, format("nothing joins rank %u and rank %u", from, to)};
+}
+
 }  // namespace
 
 Walk::Walk(Routes& routes, const WalkOptions& options)
@@ -177,8 +181,7 @@ Status Walk::find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& lin
   if (position_of(from) == position_of(to)) return {};
   if (link.is_network) return find_network_way(from, to, link);
   std::vector<uint32_t> arcs;
-  if (!routes_.add_route(position_of(from), position_of(to), arcs))
-    return {Code::kInvalidArgument, format("nothing joins rank %u and rank %u", from, to)};
+  if (!routes_.add_route(position_of(from), position_of(to), arcs)) return not_joined(from, to);
   link.own = add_hops(arcs);
   const uint32_t shared = channel == kCollectChannel ? link.own.count - 1 : 0;
   for (uint32_t i = 0; i < link.own.count; ++i)
@@ -190,11 +193,18 @@ Status Walk::find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& lin
 /// Folded, the receiver's links are the first host's as well: another host sends to the first one at the same
 /// time.
 Status Walk::find_network_way(uint32_t from, uint32_t to, WalkLink& link) {
+  if (!options_.shift && routes_.meet_elsewhere(position_of(from), position_of(to))) {
+    std::vector<uint32_t> arcs;
+    if (!routes_.add_route(position_of(from), position_of(to), arcs)) return not_joined(from, to);
+    link.own = add_hops(arcs);
+    add_latency(link.own, link);
+    return {};
+  }
   const bool is_joined =
       find_end(true, from, link.own) &&
       (options_.shift ? find_folded_middle(from, to, link) : find_middle(from, to, link)) &&
       find_end(false, options_.shift ? to % options_.ranks : to, link.last);
-  if (!is_joined) return {Code::kInvalidArgument, format("nothing joins rank %u and rank %u", from, to)};
+  if (!is_joined) return not_joined(from, to);
   add_latency(link.last, link);
   return {};
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "topology/describe.h"
+#include "topology/routes.h"
 #include "topology/text.h"
 
 namespace tutti::topology {
@@ -96,6 +97,62 @@ link y f network 9 GB/s file 1 ns file
   EXPECT_THAT(way(graph, "a", "c"), ElementsAre("a", "n", "c"));
   EXPECT_THAT(way(graph, "x", "y"), ElementsAre());
   EXPECT_THAT(way(graph, "a", "f"), ElementsAre("a", "x", "f"));
+}
+
+// Goal: a card that bytes reach from its host and from the network passes them on either way. The nearer way
+// to the card, which leads over another card, hid the one that goes on: a crash. Method: the card x is joined
+// to both switches, but far from its host.
+TEST(PathsTest, ACardOnTwoSwitchesIsReachedFromBothSides) {
+  const Graph graph = graph_of(R"(fabric f1
+fabric f2
+host a
+core a0 in a
+nic x in a
+nic y in a
+host b
+core b0 in b
+nic z in b
+link a a0 inside 10 GB/s file 1 ns file
+link a x pci 10 GB/s file 5000 ns file
+link a y pci 10 GB/s file 100 ns file
+link b b0 inside 10 GB/s file 1 ns file
+link b z pci 10 GB/s file 100 ns file
+link x f1 network 10 GB/s file 10 ns file
+link x f2 network 10 GB/s file 10 ns file
+link y f1 network 10 GB/s file 10 ns file
+link z f2 network 10 GB/s file 10 ns file
+)");
+  EXPECT_THAT(way(graph, "a0", "b0"), ElementsAre("a0", "a", "x", "f2", "z", "b", "b0"));
+  EXPECT_THAT(way(graph, "b0", "a0"), ElementsAre("b0", "b", "z", "f2", "x", "a", "a0"));
+  EXPECT_THAT(way(graph, "a0", "x"), ElementsAre("a0", "a", "x"));
+}
+
+// Goal: hosts that meet at the second switch of a card are joined.
+TEST(PathsTest, RoutesTakeASwitchThatBothCardsAreJoinedTo) {
+  const Graph graph = graph_of(R"(fabric f1
+fabric f2
+host a
+core a0 in a
+nic x in a
+host b
+core b0 in b
+nic z in b
+link a a0 inside 10 GB/s file 1 ns file
+link a x pci 10 GB/s file 100 ns file
+link b b0 inside 10 GB/s file 1 ns file
+link b z pci 10 GB/s file 100 ns file
+link x f1 network 10 GB/s file 10 ns file
+link x f2 network 10 GB/s file 10 ns file
+link z f2 network 10 GB/s file 10 ns file
+)");
+  auto routes = Routes::of(graph, RanksAre::kCores);
+  ASSERT_TRUE(routes) << routes.status().text();
+  for (const auto& [from, to] : {std::pair(0u, 1u), {1u, 0u}}) {
+    std::vector<uint32_t> arcs;
+    EXPECT_TRUE(routes->add_route(from, to, arcs));
+    EXPECT_EQ(arcs.size(), 6u) << "core, host, card, f2, card, host, core";
+    EXPECT_TRUE(routes->meet_elsewhere(from, to));
+  }
 }
 
 TEST(PathsTest, APathToItselfIsEmptyAndAPathNowhereIsNone) {
