@@ -205,9 +205,9 @@ class Exporter {
     close(depth);
   }
 
-  /// The address of a device, or one that no other device has.
+  /// The address of a device, or one that no other device has. A graph may hold texts that are no addresses.
   std::string bus_of(uint32_t index) const {
-    const std::string& known = graph_.node(index).bus_id;
+    const std::string known = pci_address(graph_.node(index).bus_id);
     return known.empty() ? format("%04x:%02x:%02x.0", 0xa000 + (index >> 12), index >> 4 & 0xff, index & 0xf)
                          : known;
   }
@@ -215,8 +215,9 @@ class Exporter {
   void open_bridge(size_t depth, size_t level, const std::string& bus, uint64_t speed) {
     std::string text = "<object type=\"Bridge\" gp_index=\"" + std::to_string(++objects_) + "\"";
     text += level == 0 ? " bridge_type=\"0-1\"" : " bridge_type=\"1-1\"";
-    text += format(" depth=\"%zu\" bridge_pci=\"%s:[%s-ff]\"", level, bus.substr(0, 4).c_str(),
-                   bus.substr(5, 2).c_str());
+    const size_t colon = bus.find(':');
+    text += format(" depth=\"%zu\" bridge_pci=\"%s:[%s-ff]\"", level, bus.substr(0, colon).c_str(),
+                   bus.substr(colon + 1, 2).c_str());
     if (level > 0) {
       text += " pci_busid=\"" + bus + "\" pci_type=\"0604 [0000:0000] [0000:0000] 00\"" + speed_text(speed);
     }
@@ -368,6 +369,13 @@ Result<std::string> export_hwloc(const Graph& graph) {
   if (graph.nodes().size() > 1u << 15) {
     return Status(Code::kInvalidArgument,
                   format("hwloc's form: %zu nodes are too many", graph.nodes().size()));
+  }
+  uint64_t threads = 0;
+  for (const uint32_t core : graph.of_kind(NodeKind::kCore)) threads += graph.node(core).count;
+  // Each thread is written with sets of all of them, which take most of a gigabyte at that number.
+  if (threads > 1u << 15) {
+    return Status(Code::kInvalidArgument, format("hwloc's form: %llu threads of cores are too many",
+                                                 static_cast<unsigned long long>(threads)));
   }
   return Exporter(graph).run(hosts[0]);
 }

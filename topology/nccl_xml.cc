@@ -357,9 +357,9 @@ class Exporter {
     line(depth, "</nic>");
   }
 
-  /// A node without an address gets one of a domain that no machine has.
+  /// A node without an address, which the importer would refuse, gets one of a domain that no machine has.
   std::string bus_of(uint32_t index) const {
-    const std::string& known = graph_.node(index).bus_id;
+    const std::string known = pci_address(graph_.node(index).bus_id);
     return known.empty() ? format("ffff:%02x:%02x.0", index >> 5 & 0xff, index & 0x1f) : known;
   }
 

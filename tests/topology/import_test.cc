@@ -276,6 +276,27 @@ TEST(ExportTest, NumaNodesKeepTheirNumbers) {
   EXPECT_THAT(*twice, HasSubstr("NUMANode\" os_index=\"1\""));
 }
 
+// Goal: what the exporters write can be read, whatever a graph's owner has named its devices.
+TEST(ExportTest, DevicesWithNamesInsteadOfAddressesAreWritten) {
+  const Graph graph =
+      imported("tutti topology 1\nhost h\nnuma n in h\ngpu g in n bus x\nnic c in n bus y\n").graph;
+  ASSERT_EQ(graph.of_kind(NodeKind::kGpu).size(), 1u);
+  for (const auto& text : {export_hwloc(graph), export_nccl(graph)}) {
+    ASSERT_TRUE(text) << text.status().text();
+    const Graph again = imported(*text).graph;
+    EXPECT_EQ(again.of_kind(NodeKind::kGpu).size(), 1u) << *text;
+    EXPECT_EQ(again.of_kind(NodeKind::kNic).size(), 1u) << *text;
+  }
+}
+
+// The number of threads was cut to 32 bits, and writing them went beyond its table.
+TEST(ExportTest, MoreThreadsThanAFileCanHoldAreRefused) {
+  std::string text = "tutti topology 1\nhost h\nnuma n in h\n";
+  for (int core = 0; core <= 4096; ++core) text += format("core c%d in n count 1048576\n", core);
+  const auto refused = export_hwloc(imported(text).graph);
+  EXPECT_THAT(std::string(refused.status().text()), HasSubstr("4296015872 threads of cores are too many"));
+}
+
 TEST(ExportTest, SeveralHostsAreRefused) {
   const Graph graph = imported("2 hosts x 2 gpus").graph;
   EXPECT_THAT(std::string(export_nccl(graph).status().text()), HasSubstr("the graph has 2"));
