@@ -10,9 +10,11 @@
 
 namespace tutti::tool {
 
-/// "4096", "64K", "1.5M", "2G" (powers of 1024). nullopt for any other text, and beyond 2^63.
+/// "4096", "64K", "1.5M", "2G" (powers of 1024). nullopt for any other text, and above 2^50: what is
+/// derived from a size must fit in 64 bits, and a number of rounds in 32.
 inline std::optional<uint64_t> parse_bytes(const std::string& text) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
+  constexpr auto kBytesMost = static_cast<double>(uint64_t{1} << 50);
   double value = 0;
   // from_chars reads no locale, no sign and no hexadecimal.
   const char* end =
@@ -22,7 +24,7 @@ inline std::optional<uint64_t> parse_bytes(const std::string& text) {
     value = std::ldexp(value, static_cast<int>(10 * (suffix / 2 + 1)));
     ++end;
   }
-  if (*end != '\0' || !(value < 9.2e18)) return std::nullopt;
+  if (*end != '\0' || !(value <= kBytesMost)) return std::nullopt;
   return static_cast<uint64_t>(value);
 }
 

@@ -27,8 +27,8 @@ Rounds Rounds::of(uint64_t largest_chunk_bytes, uint32_t slots, uint32_t slots_n
     }
   }
   rounds.round_bytes = std::max(1u, rounds.slots / 2 / std::max(1u, slots_needed)) * rounds.slice_bytes;
-  rounds.count = static_cast<uint32_t>(
-      std::max<uint64_t>(1, (largest_chunk_bytes + rounds.round_bytes - 1) / rounds.round_bytes));
+  rounds.count = static_cast<uint32_t>(std::clamp<uint64_t>(
+      (largest_chunk_bytes + rounds.round_bytes - 1) / rounds.round_bytes, 1, UINT32_MAX));
   return rounds;
 }
 

@@ -48,7 +48,8 @@ TEST(TuttiPlanTest, BytesHaveUnits) {
   EXPECT_EQ(parse_bytes("64K"), 65536u);
   EXPECT_EQ(parse_bytes("1.5m"), 1536u * 1024);
   EXPECT_EQ(parse_bytes("2G"), uint64_t{2} << 30);
-  for (const char* wrong : {"", "K", "-1", "12Q", "1KK", "1e30", "nan", " 1", "0x10"}) {
+  EXPECT_EQ(parse_bytes("1048576G"), uint64_t{1} << 50);
+  for (const char* wrong : {"1048577G", "", "K", "-1", "12Q", "1KK", "1e30", "nan", " 1", "0x10"}) {
     EXPECT_EQ(parse_bytes(wrong), std::nullopt) << wrong;
   }
 }

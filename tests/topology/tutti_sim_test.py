@@ -69,6 +69,17 @@ def check_plot():
         run("all_reduce", DGX, "-e", "8", "--svg", str(pathlib.Path(folder) / "no" / "file"), status=2)
 
 
+def check_plot_of_any_file():
+    """A plot is well-formed whatever the file is called"""
+    with tempfile.TemporaryDirectory() as folder:
+        machine = pathlib.Path(folder) / "a&b<c.topo"
+        machine.write_text(pathlib.Path(DGX).read_text())
+        path = pathlib.Path(folder) / "plot.svg"
+        run("all_reduce", str(machine), "-b", "1M", "-e", "1M", "-a", "ring", "--svg", str(path))
+        texts = [text.text for text in ElementTree.fromstring(path.read_text()).iter() if text.text]
+        assert any(text.endswith("a&b<c.topo") for text in texts), texts
+
+
 def check_scale():
     """16,384 ranks take seconds and little memory"""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -91,6 +102,8 @@ def check_refusals():
     assert "places for 8" in run("all_reduce", DGX, "--ranks", "9", status=1)[1]
     assert "has no algorithm 'rong'" in run("all_reduce", DGX, "-a", "rong", status=2)[1]
     assert "no range of bytes" in run("all_reduce", DGX, "-b", "1M", "-e", "1K", status=2)[1]
+    # Their rounds were counted in 32 bits, and divided by.
+    assert "no range of bytes" in run("all_reduce", DGX, "-b", "16777216G", "-e", "16777216G", status=2)[1]
     assert "is not a collective" in run("all_reuce", DGX, status=2)[1]
     run("all_reduce", status=2)
     with open("/dev/full", "w", encoding="utf-8") as full:

@@ -6,6 +6,7 @@
 
 #include "core/result.h"
 #include "tools/machine.h"
+#include "topology/xml.h"
 
 namespace tutti::tool {
 
@@ -42,7 +43,8 @@ double mark_distance(double length_us) {
 }
 
 std::string text(int x, int y, const std::string& words, const char* kind = "") {
-  return format("<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", kind, x, y, words.c_str());
+  return format("<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", kind, x, y,
+                topology::xml_escaped(words).c_str());
 }
 
 }  // namespace

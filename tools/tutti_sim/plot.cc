@@ -6,6 +6,7 @@
 
 #include "core/result.h"
 #include "tools/machine.h"
+#include "topology/xml.h"
 
 namespace tutti::tool {
 namespace {
@@ -82,7 +83,8 @@ class Drawing {
 
  private:
   void text(int x, int y, const std::string& words, const char* kind) {
-    out_ += format("<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", kind, x, y, words.c_str());
+    out_ += format("<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", kind, x, y,
+                   topology::xml_escaped(words).c_str());
   }
   void line(int x1, int y1, int x2, int y2) {
     out_ += format("<line class=\"g\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>\n", x1, y1, x2, y2);
