@@ -114,15 +114,13 @@ class Processors {
     const std::string folder = "devices/system/cpu/cpu" + std::to_string(processor);
     const int64_t package =
         std::max<int64_t>(0, number_in(files_, folder + "/topology/physical_package_id").value_or(0));
-    const int64_t core = number_in(files_, folder + "/topology/core_id").value_or(processor);
     uint32_t above = part(NodeKind::kPackage, "package", package, assembly_.host());
     const auto numa = numa_of_.find(processor);
     if (numa != numa_of_.end()) above = part(NodeKind::kNuma, "numa", numa->second, above);
     if (const auto shared = files_.read(folder + "/cache/index3/shared_cpu_list")) {
       above = cache(*shared, above);
     }
-    const auto key = std::pair(package, core);
-    const auto [known, is_new] = cores_.try_emplace(key, 0);
+    const auto [known, is_new] = cores_.try_emplace(core_key(processor, package), 0);
     if (!is_new) {
       ++assembly_.node(known->second).count;
       return;
@@ -133,6 +131,18 @@ class Processors {
     node.os_index = static_cast<int32_t>(processor);
     node.parent = above;
     known->second = assembly_.add(std::move(node));
+  }
+
+  /// Equal for the processors of one core: the list of these. Numbers of cores may begin anew in each cluster
+  /// of a package, as on machines that are described by a device tree.
+  std::string core_key(uint32_t processor, int64_t package) const {
+    const std::string folder = "devices/system/cpu/cpu" + std::to_string(processor) + "/topology/";
+    for (const char* list : {"core_cpus_list", "thread_siblings_list"}) {  // the second one of older systems
+      if (auto processors = files_.read(folder + list); processors && !processors->empty())
+        return std::move(*processors);
+    }
+    const int64_t core = number_in(files_, folder + "core_id").value_or(processor);
+    return "core " + std::to_string(core) + " of package " + std::to_string(package);
   }
 
   uint32_t part(NodeKind kind, const std::string& name, int64_t number, uint32_t parent) {
@@ -174,7 +184,7 @@ class Processors {
   std::map<uint32_t, uint32_t> numa_of_;
   std::map<std::pair<NodeKind, int64_t>, uint32_t> parts_;
   std::map<std::string, uint32_t> caches_;
-  std::map<std::pair<int64_t, int64_t>, uint32_t> cores_;
+  std::map<std::string, uint32_t> cores_;
 };
 
 const std::string kDevices = "bus/pci/devices/";

@@ -231,6 +231,22 @@ TEST_F(DetectTest, EightGpusFromFilesAndNvml) {
   EXPECT_THAT(notes, ElementsAre("hwloc is not used"));
 }
 
+// Goal: cores whose numbers begin anew in each cluster are told apart. Method: two clusters of four cores, by
+// the files of new systems and of old ones.
+TEST_F(DetectTest, ClustersMayNumberTheirCoresAlike) {
+  fake_nvml.gpu_count = 0;
+  sys_.write("devices/system/cpu/online", "0-7");
+  for (const char* list : {"thread_siblings_list", "core_cpus_list"}) {
+    for (int c = 0; c < 8; ++c) {
+      const std::string topology = format("devices/system/cpu/cpu%d/topology/", c);
+      sys_.write(topology + "physical_package_id", "0");
+      sys_.write(topology + "core_id", std::to_string(c % 4));
+      sys_.write(topology + list, std::to_string(c));
+    }
+    EXPECT_EQ(detected().graph.of_kind(NodeKind::kCore).size(), 8u) << list;
+  }
+}
+
 // Goal: a port that is down has no part in its card's speed, and a card that comes back is noticed.
 TEST_F(DetectTest, PortsThatAreDownDoNotCount) {
   write_processors(sys_, 1, 2);
