@@ -6,8 +6,7 @@
 //                          distances takes a file with several of them for no file, one without starts a file
 //                          with starts
 //   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune, or else --measure.
-//   The
-//                          first line names the version, which alone uses the file
+//                          The first line names the version, which alone uses the file
 //   found-KEY.topo         the detected graph, if it is complete, so that it is detected once. The last line
 //                          is the hash of the text; without it the machine is detected again
 #pragma once
