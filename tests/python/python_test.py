@@ -70,6 +70,22 @@ def check_torch():
     passes(2, "torch_tensors")
 
 
+def on_fake_device(*scenarios):
+    """Runs scenarios where the driver is the tests' fake one."""
+    folder = LIBRARIES / "tests" / "cuda" / "driver"
+    if not (folder / "libcuda.so.1").exists():
+        raise tap.Skip("the build has no CUDA")
+    launch(1, "nothing_to_do")  # skips as the others
+    status, output, errors = run("tutti.launch", "-n", 2, HERE / "scenarios.py", *scenarios,
+                                 LD_LIBRARY_PATH=f"{LIBRARIES}:{folder}", FAKE_CUDA_SMS="2")
+    assert status == 0 and not output, f"status {status}\n{output}{errors}"
+
+
+def check_device_arrays():
+    """A call on a device waits for the stream that makes its array"""
+    on_fake_device("device_arrays")
+
+
 def check_killed_rank():
     """A killed rank is named on every other rank, and the launcher returns its signal"""
     status, output, errors = launch(3, "killed")

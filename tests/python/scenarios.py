@@ -1,6 +1,7 @@
 """What the ranks of python_test.py do: scenarios.py NAME, started by tutti.launch. A failed assertion fails the rank."""
 
 import array
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ import weakref
 import numpy as np
 
 import tutti
+from tutti._library import check, ffi, lib
 
 HOURS = 3600  # a wait that a signal ends
 
@@ -150,6 +152,84 @@ def torch_tensors(comm):
     assert comm.all_gather(torch.full((2,), comm.rank)).tolist() == [[r, r] for r in range(comm.size)]
     for lazy in (torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, dtype=torch.complex64).conj().imag):
         _raises(tutti.InvalidArgumentError, "resolve_", lambda lazy=lazy: comm.all_reduce(lazy.unsqueeze(0)[:, :1]))
+
+
+class _DeviceArray:
+    """Eight numbers in the memory of a communicator's device, made on a stream, as CuPy gives them."""
+
+    def __init__(self, comm, made_on):
+        pointer = ffi.new("void**")
+        check(lib.tutti_comm_mem_alloc(comm._handle, pointer, 64))
+        self.address = int(ffi.cast("uintptr_t", pointer[0]))
+        self.__cuda_array_interface__ = {"shape": (8,), "typestr": "<f8", "data": (self.address, False), "version": 3,
+                                         "stream": made_on}
+        self.dtype = "float64"
+
+
+class _Cuda:
+    """The driver, with a word that streams wait for until `go`."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context := ctypes.c_void_p()), 0)
+        self.call("cuCtxPushCurrent_v2", context)
+        self.pinned = ctypes.c_void_p()
+        self.call("cuMemHostAlloc", ctypes.byref(self.pinned), 4096, 3)  # portable, mapped
+        self.words = (ctypes.c_double * 512).from_address(self.pinned.value)
+
+    def call(self, name, *arguments):
+        assert getattr(self.driver, name)(*arguments) == 0, name
+
+    def stream(self, waits=False):
+        self.call("cuStreamCreate", ctypes.byref(made := ctypes.c_void_p()), 1)
+        if waits:
+            self.words[0] = 0.0
+            self.call("cuStreamWaitValue32_v2", made, self.pinned, 1, 1)
+        return made
+
+    def go(self):
+        ctypes.c_uint32.from_address(self.pinned.value).value = 1
+
+    def copy(self, to, source, stream):
+        address = self.pinned.value + 8 * 8
+        to, source = (address if one is None else one for one in (to, source))
+        self.call("cuMemcpyAsync", ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(64), stream)
+
+    def values(self, array_):
+        self.copy(None, array_.address, stream := self.stream())
+        self.call("cuStreamSynchronize", stream)
+        return self.words[8:16]
+
+
+def _on_device(comm):
+    identifier = comm.broadcast_object(tutti.unique_id() if comm.rank == 0 else None)
+    return tutti.Communicator.from_id(identifier, comm.rank, comm.size, device=0)
+
+
+def device_arrays(comm):
+    """A call on a device begins when its array is made, whatever stream makes it."""
+    with _on_device(comm) as ours:
+        cuda = _Cuda()
+        for blocks in (True, False):
+            maker, other = cuda.stream(waits=True), cuda.stream()
+            made = _DeviceArray(ours, maker.value)
+            cuda.words[8:16] = [1.0 + comm.rank] * 8
+            cuda.copy(made.address, None, maker)
+
+            def go():
+                for _ in range(2000):  # a call that does not wait has ended by then
+                    os.sched_yield()
+                cuda.go()
+
+            opener = threading.Thread(target=go)
+            opener.start()
+            if blocks:
+                ours.all_reduce(made)
+            else:
+                ours.all_reduce(made, stream=other.value)
+            opener.join()
+            cuda.call("cuStreamSynchronize", other)
+            assert cuda.values(made) == [3.0] * 8, (blocks, cuda.values(made))
 
 
 def streams(comm):

@@ -5,7 +5,7 @@ import pickle
 import sys
 from typing import Any, Optional, Sequence
 
-from . import _interrupt, _streams
+from . import _cuda, _interrupt, _streams
 from ._arrays import READERS, empty, is_complex, read, shape_of
 from ._library import BLOCKING, NULL, check, ffi, lib
 from ._streams import Work
@@ -80,8 +80,9 @@ class Communicator:
     only shrink, abort and close are legal, PeerLostError, TimeoutError, MismatchError, AbortedError.
     """
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, device: Any = None) -> None:
         self._handle = handle
+        self._device = device  # None: host memory
         self._blocked = False
         number = ffi.new("int*")
         check(lib.tutti_comm_rank(handle, number))
@@ -112,7 +113,7 @@ class Communicator:
         config = _config(device, reproducible, threads, timeout_ms, setup_timeout_ms, wanted)
         made = ffi.new("tutti_comm_t**")
         _interrupt.interruptible(lambda: check(lib.tutti_comm_create(made, size, name[0], rank, config)))
-        return cls(made[0])
+        return cls(made[0], _cuda.device(device))
 
     @classmethod
     def from_launcher(cls, **config: Any) -> "Communicator":
@@ -143,7 +144,7 @@ class Communicator:
             raise InvalidArgumentError(f"color is {color}; pass 0 or more, or None for no communicator")
         handle = self._alive()
         _interrupt.interruptible(lambda: check(lib.tutti_comm_split(handle, number, key, made, NULL)))
-        return Communicator(made[0]) if made[0] != NULL else None
+        return Communicator(made[0], self._device) if made[0] != NULL else None
 
     def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False) -> "Communicator":
         """A new communicator of the living ranks, without `exclude`. All living ranks call; blocks.
@@ -155,7 +156,7 @@ class Communicator:
         handle = self._alive()
         _interrupt.interruptible(lambda: check(lib.tutti_comm_shrink(
             handle, ranks, len(exclude), _SHRINK_ABORT if abort else 0, made, NULL)))
-        return Communicator(made[0])
+        return Communicator(made[0], self._device)
 
     def _alive(self):
         if self._handle == NULL:
@@ -212,8 +213,12 @@ class Communicator:
 
     def _run(self, function, arguments, stream, result, kept):
         """Calls function(*arguments, comm, stream). Returns the result, or its Work on a stream."""
+        device = self._device if kept is not None else None
         if stream is not None:
             value = _streams.stream_value(stream)
+            address = _streams.cuda_address(stream, value)
+            if device is not None:
+                device.await_arrays(kept, address)
             try:
                 code = function(*arguments, self._handle, value)
             except (TypeError, OverflowError) as error:
@@ -228,6 +233,8 @@ class Communicator:
             return Work(result, stream, kept)
         self._blocked = True
         try:
+            if device is not None:
+                device.await_arrays(kept, None)
             code = function(*arguments, self._handle, BLOCKING)
         except (TypeError, OverflowError) as error:
             raise _no_number(error) from None
@@ -295,7 +302,7 @@ class Communicator:
             source, target, count, kind = self._pair(send, recv, 1, 1, "all_reduce")
         if op not in _LINEAR:
             _complex_check(send, op)
-        if stream is not None or _groups.depth:
+        if stream is not None or _groups.depth or self._device is not None:
             return self._run(_all_reduce, (source, target, count, kind, op), stream, recv, (source, target, send, recv))
         self._blocked = True
         try:

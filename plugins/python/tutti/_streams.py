@@ -145,6 +145,11 @@ def stream_value(stream):
     raise InvalidArgumentError(f"a {type(stream).__name__} is no stream: pass a tutti.Stream or a CUDA stream")
 
 
+def cuda_address(stream, value):
+    """The address of a CUDA stream whose tutti_stream_t is `value`; None: a tutti.Stream."""
+    return None if isinstance(stream, Stream) else int(ffi.cast("uintptr_t", value.handle))
+
+
 class _Groups(threading.local):
     depth = 0
     kept: list = []
