@@ -86,6 +86,11 @@ def check_device_arrays():
     on_fake_device("device_arrays")
 
 
+def check_device_arrays_dropped():
+    """An array on a device lives until the stream has passed its call"""
+    on_fake_device("device_arrays_dropped")
+
+
 def check_killed_rank():
     """A killed rank is named on every other rank, and the launcher returns its signal"""
     status, output, errors = launch(3, "killed")

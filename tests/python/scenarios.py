@@ -1,6 +1,7 @@
 """What the ranks of python_test.py do: scenarios.py NAME, started by tutti.launch. A failed assertion fails the rank."""
 
 import array
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -230,6 +231,25 @@ def device_arrays(comm):
             opener.join()
             cuda.call("cuStreamSynchronize", other)
             assert cuda.values(made) == [3.0] * 8, (blocks, cuda.values(made))
+
+
+def device_arrays_dropped(comm):
+    """An array on a device lives until the stream has passed its call. It was freed under the call."""
+    with _on_device(comm) as ours:
+        cuda = _Cuda()
+        for in_group in (False, True):
+            stream = cuda.stream(waits=True)
+            made = _DeviceArray(ours, None)
+            alive = weakref.ref(made)
+            with tutti.group() if in_group else contextlib.nullcontext():
+                ours.all_reduce(made, stream=stream.value).wait()
+            del made
+            assert alive() is not None, "freed before the call was complete"
+            comm.barrier()
+            cuda.go()
+            cuda.call("cuStreamSynchronize", stream)
+            ours.all_reduce(_DeviceArray(ours, None), stream=stream.value)
+            assert alive() is None, "kept after the call"
 
 
 def streams(comm):

@@ -168,6 +168,8 @@ class Communicator:
         handle, self._handle = self._handle, NULL
         if handle != NULL:
             check(lib.tutti_comm_destroy(handle))
+        if self._device is not None:
+            self._device.sweep()
 
     def abort(self) -> None:
         """Ends every call of this communicator on all ranks with AbortedError, and frees this rank's part."""
@@ -230,6 +232,8 @@ class Communicator:
                 stream.issued += 1
             if _groups.depth:
                 _streams.keep(self, stream, kept)
+            elif device is not None and address is not None:
+                device.keep(kept, address)
             return Work(result, stream, kept)
         self._blocked = True
         try:

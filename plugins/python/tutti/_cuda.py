@@ -1,4 +1,4 @@
-"""What calls on a CUDA device need of the driver: a stream waits for another one.
+"""What calls on a CUDA device need of the driver: a stream waits for another one, arrays live until it has passed a call.
 
 The library knows the stream of a call, but not the one that makes the call's arrays. Torch, __cuda_array_interface__
 and DLPack tell it. A communicator on a device has loaded the driver already.
@@ -6,11 +6,13 @@ and DLPack tell it. A communicator on a device has loaded the driver already.
 
 import ctypes
 import sys
+import threading
 from typing import Any
 
 from .errors import SystemCallError
 
 _LEGACY = 1  # CU_STREAM_LEGACY
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _DLPACK_CUDA = (2, 13)  # device types: CUDA, managed
 
@@ -32,6 +34,8 @@ class Device:
 
     def __init__(self, number: int) -> None:
         self._driver = ctypes.CDLL("libcuda.so.1")
+        self._kept: list[Any] = []  # (event, arrays) of calls that streams have yet to pass
+        self._lock = threading.Lock()
         device, self._context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuDeviceGet", ctypes.byref(device), number)
         # Never released: arrays and streams of other libraries live there too.
@@ -74,6 +78,30 @@ class Device:
                     event = self._record(maker)
                     self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), event, 0)
                     self._call("cuEventDestroy_v2", event)
+
+    def keep(self, things: Any, stream: Any) -> None:
+        """Keeps arrays alive until the stream has passed its work so far. A graph's program keeps them itself."""
+        self.sweep()
+        with self:
+            if self._is_captured(stream):
+                return
+            event = self._record(stream)
+        with self._lock:
+            self._kept.append((event, things))
+
+    def sweep(self) -> None:
+        """Lets go the arrays of calls that streams have passed."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        waiting = []
+        with self:
+            for event, things in kept:
+                if self._driver.cuEventQuery(event) == _NOT_READY:
+                    waiting.append((event, things))
+                else:
+                    self._driver.cuEventDestroy_v2(event)
+        with self._lock:
+            self._kept += waiting
 
 
 _devices: dict[int, Device] = {}

@@ -103,7 +103,7 @@ class Stream:
 
 
 class Work:
-    """A call on a stream. It keeps the call's arrays alive: on a CUDA stream hold it until wait() has returned."""
+    """A call on a stream. The call's arrays stay alive until the stream has passed it."""
 
     def __init__(self, result: Any, stream: Any, kept: Any) -> None:
         self.result = result  # what the blocking call would have returned
@@ -166,16 +166,18 @@ def in_group() -> bool:
 def keep(comm, stream, things) -> None:
     """Keeps arrays of a communicator's call in an open group alive until the group has ended, and on a stream until the
     call is complete."""
-    _groups.kept.append((stream, things))
+    _groups.kept.append((comm, stream, things))
     _groups.users.append(comm)
 
 
 def _hand_over(kept):
     """Their group has ended: the calls are on their streams."""
     arrays: dict[Stream, list[Any]] = {}
-    for stream, things in kept:
+    for comm, stream, things in kept:
         if isinstance(stream, Stream):
             arrays.setdefault(stream, []).append(things)
+        elif stream is not None and comm._device is not None:
+            comm._device.keep(things, cuda_address(stream, stream_value(stream)))
     for stream, things in arrays.items():
         stream._keep(things)
 
