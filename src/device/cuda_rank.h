@@ -233,6 +233,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Status relaunch() override;
   void give_up() override;
   void abort() override;
+  bool has_stopped() override;
 
   // One operation, step by step, for CudaDevices::launch:
 
@@ -368,7 +369,9 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint64_t seen_ended_ = 0;
   uint64_t seen_left_ = 0;
   uint64_t moved_ns_ = 0;
-  uint64_t left_ns_ = 0;  ///< when seen_left_ was first seen
+  uint64_t left_ns_ = 0;       ///< when seen_left_ was first seen
+  bool is_barred_ = false;     ///< `abort` has told the device
+  bool bar_has_come_ = false;  ///< ... and the device knows: launches that begin now leave at once
 };
 
 }  // namespace tutti

@@ -300,6 +300,12 @@ Progress DeviceExecutor::poll() {
   return Progress::kDone;
 }
 
+bool DeviceExecutor::buffers_are_free() const {
+  if (buffers_are_free_ || !options_.peers.has_error()) return true;
+  options_.relaunch_thread.wake();
+  return false;
+}
+
 /// A failed call returns once its launches have left, because the caller then reuses the buffers.
 Status DeviceExecutor::wait() {
   const uint64_t waited_ns = waiter_.pause();
@@ -347,15 +353,25 @@ bool DeviceExecutor::wait_until_idle() {
   }
 }
 
+bool DeviceExecutor::wait_until_stopped() {
+  const uint64_t deadline_ns = deadline_after_ms(kLeavingPatienceMs);
+  for (Waiter waiter(WaitMode::kYield); !rank().has_stopped(); waiter.pause()) {
+    if (now_ns() > deadline_ns) return false;
+  }
+  return true;
+}
+
 /// Keeps for ever the memory of launches queued behind work that never ends. After a failure, graphs may hold
 /// more launches.
 void DeviceExecutor::close() {
   options_.relaunch_thread.remove(this);
   const DeviceSnapshot snapshot = rank().look();
   const bool has_error = options_.peers.has_error();
-  if (!snapshot.is_running && !(snapshot.may_be_replayed && has_error)) return;
+  const bool may_run = snapshot.is_running || (snapshot.may_be_replayed && has_error);
   // The relaunch thread may not have aborted yet; launches that begin later leave at once.
   if (has_error) rank().abort();
+  // What `abort` writes must not come when the memory is another rank's.
+  if (!may_run && (!has_error || wait_until_stopped())) return;
   *keeps_programs_ = true;
   for (auto& program : message_programs_) static_cast<void>(program.release());
   options_.devices.keep_for_good(std::move(options_.rank));
@@ -364,7 +380,7 @@ void DeviceExecutor::close() {
 RelaunchThread::NextCheck DeviceExecutor::check_launches() {
   const Peers& peers = options_.peers;
   snapshot_ = rank().look();
-  show_on_page(snapshot_);
+  if (!has_stopped_) show_on_page(snapshot_);
   if (snapshot_.state == DeviceSnapshot::State::kFailed && !peers.has_error()) {
     const uint32_t peer = snapshot_.obstacle.peer;
     if (!shows_its_call(peer)) return RelaunchThread::NextCheck::kSoon;
@@ -376,14 +392,30 @@ RelaunchThread::NextCheck DeviceExecutor::check_launches() {
         diagnosis_.look(snapshot_.waited_ns, timeout_ms_.load(std::memory_order_relaxed));
     if (!diagnosis) static_cast<void>(fail(diagnosis));
   }
-  if (peers.has_error()) rank().abort();
+  if (peers.has_error()) {
+    rank().abort();
+    let_buffers_go();
+  }
   // What it stands behind may wait for this very operation.
   if (peers.has_error() && snapshot_.queued_ns > kGiveUpNs) rank().give_up();
   if (is_blocked && !snapshot_.goes_on && snapshot_.queued_ns == 0) {
     if (const Status launched = rank().relaunch(); !launched && !peers.has_error()) peers.raise(launched);
   }
-  if (snapshot_.is_running || is_blocked) return RelaunchThread::NextCheck::kSoon;
+  const bool keeps_buffers = peers.has_error() && !buffers_are_free_;
+  if (snapshot_.is_running || is_blocked || keeps_buffers) return RelaunchThread::NextCheck::kSoon;
   return snapshot_.may_be_replayed ? RelaunchThread::NextCheck::kSeldom : RelaunchThread::NextCheck::kNone;
+}
+
+/// After a failure, tells the peers until when this rank's launches may use their buffers, and waits until
+/// theirs do not use this rank's. They need as long as a launch needs to leave.
+void DeviceExecutor::let_buffers_go() {
+  if (stopping_ns_ == 0) stopping_ns_ = now_ns();
+  has_stopped_ = has_stopped_ || rank().has_stopped();
+  StatusPage& page = options_.peers.own().status;
+  page.in_messages.store(has_stopped_ ? 0 : 1, std::memory_order_release);
+  if (has_stopped_) page.completed.store(page.sequence.load(), std::memory_order_release);
+  const bool are_free = has_stopped_ && !options_.peers.may_use_buffers();
+  if (are_free || now_ns() - stopping_ns_ > kLeavingPatienceMs * 1'000'000) buffers_are_free_ = true;
 }
 
 /// Publishes the operation under way or, if unknown, the last one. Call and sequence are published together
@@ -401,7 +433,8 @@ void DeviceExecutor::show_on_page(const DeviceSnapshot& snapshot) {
     page.show_only_call(number, mark.word, mark.count, mark.counts);
     page.sequence.store(number, std::memory_order_release);
   }
-  page.in_messages.store(waits && !is_collective ? 1 : 0, std::memory_order_relaxed);
+  const bool is_stopping = stopping_ns_ != 0;
+  page.in_messages.store(is_stopping || (waits && !is_collective) ? 1 : 0, std::memory_order_relaxed);
   if (!waits) page.waits_for.store(0, std::memory_order_relaxed);
 }
 

@@ -69,7 +69,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
   Status run(const MessageCall& call) override;
   Status fail(const Status& why) override;
   bool has_begun() const override { return false; }
-  bool buffers_are_free() const override { return true; }
+  bool buffers_are_free() const override;
   void wait_beside_callers(bool beside) override;
   void set_timeout(uint64_t timeout_ms) override { timeout_ms_.store(timeout_ms, std::memory_order_relaxed); }
   /// Waits until the device has done this rank's work; after a failure, for a bounded time.
@@ -117,6 +117,8 @@ class DeviceExecutor final : public Executor, private StalledCall {
   Result<DeviceProgram*> find_messages(DeviceMark mark);
   Status run_through_host(BoundCall& bound, const Call& call);
   RelaunchThread::NextCheck check_launches();
+  void let_buffers_go();
+  bool wait_until_stopped();
   void show_on_page(const DeviceSnapshot& snapshot);
   bool shows_its_call(uint32_t peer) const;
 
@@ -147,13 +149,16 @@ class DeviceExecutor final : public Executor, private StalledCall {
   std::vector<DeviceProgramHold> message_programs_;  ///< recent groups
   size_t registered_count_ = 0;
   bool has_stream_calls_ = false;
-  uint64_t failed_ns_ = 0;  ///< when a waiting call saw the failure
+  uint64_t failed_ns_ = 0;                     ///< when a waiting call saw the failure
+  std::atomic<bool> buffers_are_free_{false};  ///< after a failure; the relaunch thread stores it
 
   // For the relaunch thread alone: the last snapshot, and since when the peer seems not to come.
   DeviceSnapshot snapshot_;
   uint64_t sequence_ = 0;
   std::optional<std::pair<uint32_t, uint64_t>> suspect_;  ///< peer and sequence
   uint64_t suspected_at_ = 0;                             ///< number of launches
+  bool has_stopped_ = false;                              ///< after a failure: the rank's launches
+  uint64_t stopping_ns_ = 0;                              ///< when it saw the failure
 };
 
 }  // namespace tutti

@@ -456,8 +456,33 @@ bool CudaRank::is_aborted() const {
   return load(signals_->abort) != 0;
 }
 
+/// A launch that begins looks at its device's word only: the host's is far away. By value, since that needs
+/// neither a block nor a copy engine, which others may keep busy. Peers that still run find this rank's
+/// buffer exposed no more.
 void CudaRank::abort() {
   store_shared(signals_->abort, 1, std::memory_order_release);
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(mutex_);
+  if (std::exchange(is_barred_, true)) return;
+  const CurrentContext current(context_);
+  const CUstream stream = memory_.stream().handle();
+  // What fails here fails on a dead device, where nothing runs.
+  (void)driver().stream_write_value32(stream, reinterpret_cast<CUdeviceptr>(&state_->failed),
+                                      static_cast<cuuint32_t>(cuda::Ring::kAborted),
+                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+  (void)driver().stream_write_value64(stream, reinterpret_cast<CUdeviceptr>(&links_->exposed_buffer()->call),
+                                      0, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+bool CudaRank::has_stopped() {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(mutex_);
+  // A launch that has just begun without the bar has said so by the next call.
+  if (bar_has_come_) return load(signals_->done) != 0;
+  const CurrentContext current(context_);
+  const CUresult answer = driver().stream_query(memory_.stream().handle());
+  bar_has_come_ = answer == CUDA_SUCCESS;
+  return !bar_has_come_ && answer != CUDA_ERROR_NOT_READY;
 }
 
 }  // namespace tutti

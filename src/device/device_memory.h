@@ -32,6 +32,8 @@ class DeviceHeap {
   Status upload(CUdeviceptr to, uint64_t bytes, const std::function<void(std::byte*)>& fill);
   /// Memory at one address for host and device; valid until the next call.
   Result<std::byte*> shared_scratch(uint64_t bytes);
+  /// Has no work for long.
+  const cuda::Stream& stream() const { return stream_; }
 
  private:
   static uint64_t rounded(uint64_t bytes);

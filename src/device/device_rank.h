@@ -247,8 +247,12 @@ class DeviceRank {
   /// After a failure, releases the stream of the operation whose relaunch does not begin. Only the first
   /// time.
   virtual void give_up() = 0;
-  /// Makes every launch leave soon and fail its operation. Any thread.
+  /// Makes every launch leave soon and fail its operation, and those that begin later leave at once. Any
+  /// thread.
   virtual void abort() = 0;
+  /// After `abort`, called again and again: whether the rank's launches use no buffers any more. True as well
+  /// on a device that has failed. Any thread.
+  virtual bool has_stopped() = 0;
 };
 
 inline void DeviceRetire::operator()(DeviceProgram* program) const {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -122,6 +123,51 @@ TEST(DeviceFailureTest, ADeadlineNamesWhoIsNotThere) {
                 },
                 300),
             "");
+}
+
+// Goal: after a call that timed out, its buffers are the caller's alone. A late rank's launch once began as
+// if nothing had happened, found the buffer exposed and wrote its sums there. Method: rank 1's launch stands
+// behind a word. Rank 0's call times out, rank 0 fills its output, and then rank 1's stream goes on.
+TEST(DeviceFailureTest, ALateRankLeavesTheBuffersOfAFailedCallAlone) {
+  constexpr size_t kLongBytes = 8 << 20;
+  ClusterOptions options = on_device(2);
+  options.config.timeout_ms = 300;
+  const auto body = [](Rank& rank) {
+    Bench bench(rank);
+    if (!bench) return;
+    std::byte* const send = bench.place->allocate(kLongBytes);
+    std::byte* const recv = bench.place->allocate(kLongBytes);
+    const auto word = cuda::PinnedMemory::allocate(bench.place->context(), sizeof(uint32_t));
+    rank.expect_true(recv != nullptr && word, "memory");
+    const auto sum = [&](tutti_stream_t stream) {
+      return tutti_all_reduce(send, recv, kLongBytes / sizeof(float), TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                              stream);
+    };
+    if (rank.rank() == 1) {
+      const cuda::CurrentContext current(bench.place->context());
+      const CUstream stream = bench.place->stream();
+      (void)bench.place->driver().stream_wait_value32(stream, reinterpret_cast<CUdeviceptr>(word->as<void>()),
+                                                      1, CU_STREAM_WAIT_VALUE_EQ);
+      rank.expect_ok(sum(tutti_stream_cuda(stream)), "the late call");
+      (void)rank.meet();
+      (void)rank.meet();
+      std::atomic_ref(*word->as<uint32_t>()).store(1);
+      rank.expect_true(bench.stream_goes_on(), "the late stream");
+      (void)rank.meet();
+      rank.expect(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), TUTTI_TIMEOUT, "destroy");
+      return;
+    }
+    (void)rank.meet();
+    rank.expect(sum(TUTTI_BLOCKING), TUTTI_TIMEOUT, "all_reduce without rank 1");
+    const std::vector<std::byte> pattern(kLongBytes, std::byte{0x5a});
+    rank.expect_true(bench.place->copy(recv, pattern.data(), kLongBytes), "the pattern");
+    (void)rank.meet();
+    (void)rank.meet();
+    std::vector<std::byte> found(kLongBytes);
+    rank.expect_true(bench.place->copy(found.data(), recv, kLongBytes) && found == pattern,
+                     "rank 0's buffer is as rank 0 left it");
+  };
+  EXPECT_EQ(run_cluster(options, body), "");
 }
 
 TEST(DeviceFailureTest, ARankThatHasLeftIsNoHang) {

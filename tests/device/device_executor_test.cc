@@ -165,6 +165,24 @@ TEST_F(DeviceExecutorTest, AFailureOfTheDeviceNeedsNoPeer) {
   EXPECT_EQ(executor_->run(*bound, numbers.call()).text(), "an illegal address");
 }
 
+// Goal: the buffers of a failed call stay the library's while a launch of this rank or of a peer may use
+// them.
+TEST_F(DeviceExecutorTest, AFailedCallKeepsItsBuffersUntilAllLaunchesHaveStopped) {
+  ASSERT_TRUE(executor_->start());
+  EXPECT_TRUE(executor_->buffers_are_free()) << "nothing has failed";
+  rank_->stops = false;
+  pages_.of(0).raise({Code::kAborted, "a rank has aborted"});
+  while (!executor_->buffers_are_free() && !pages_.of(1).may_use_buffers()) std::this_thread::yield();
+  EXPECT_FALSE(executor_->buffers_are_free()) << "this rank's launch runs";
+  EXPECT_GT(notes_.aborted, 0);
+  pages_.header(1).status.in_messages = 1;
+  rank_->stops = true;
+  while (pages_.of(1).may_use_buffers()) std::this_thread::yield();
+  EXPECT_FALSE(executor_->buffers_are_free()) << "the peer's launch runs";
+  pages_.header(1).status.in_messages = 0;
+  while (!executor_->buffers_are_free()) std::this_thread::yield();
+}
+
 // Goal: streams that cannot be ordered: wrong streams change nothing, a failure is all ranks'.
 TEST_F(DeviceExecutorTest, StreamsThatCannotBeOrderedAreAnError) {
   rank_->ordering = {Code::kInvalidUsage, "one stream is being captured"};

@@ -48,12 +48,13 @@ class FakeRank final : public DeviceRank {
   ~FakeRank() override { notes_.is_destroyed = true; }
 
   // What a test sets:
-  Status outcome;            ///< of is_done, while not ok
-  int polls_until_done = 0;  ///< further calls of is_done that answer no
-  bool is_launched = false;  ///< was_launched
-  Status registration;       ///< of offer_registration
-  Status mapping;            ///< of open_registration
-  Status ordering;           ///< of order_streams
+  Status outcome;                 ///< of is_done, while not ok
+  int polls_until_done = 0;       ///< further calls of is_done that answer no
+  bool is_launched = false;       ///< was_launched
+  std::atomic<bool> stops{true};  ///< has_stopped
+  Status registration;            ///< of offer_registration
+  Status mapping;                 ///< of open_registration
+  Status ordering;                ///< of order_streams
   void show(DeviceSnapshot snapshot) {
     const std::scoped_lock lock(mutex_);
     snapshot_ = std::move(snapshot);
@@ -143,6 +144,7 @@ class FakeRank final : public DeviceRank {
   }
   void give_up() override { ++notes_.given_up; }
   void abort() override { ++notes_.aborted; }
+  bool has_stopped() override { return stops; }
 
  private:
   DeviceProgramHold program(DeviceMark mark, uint32_t lanes) {
