@@ -307,6 +307,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   void note_launch(bool stays);
   bool is_running(uint64_t ended);
   Result<bool> has_ended() const;
+  const Status& check_device();
   Status free_retired();
   uint64_t queued_ns() const;
   void release_stream();
@@ -370,6 +371,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint64_t seen_left_ = 0;
   uint64_t moved_ns_ = 0;
   uint64_t left_ns_ = 0;       ///< when seen_left_ was first seen
+  Status health_;              ///< of the device, when it was last asked
+  uint64_t asked_ns_ = 0;      ///< when it was
   bool is_barred_ = false;     ///< `abort` has told the device
   bool bar_has_come_ = false;  ///< ... and the device knows: launches that begin now leave at once
 };

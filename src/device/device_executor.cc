@@ -167,7 +167,7 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
                   .signature_seed = call.signature_seed};
   auto program = by_packets ? rank().bind_short(plan, stripes, options, std::move(mark))
                             : rank().bind(plan, stripes, cut.channels, options, std::move(mark));
-  TUTTI_TRY(program.status());
+  TUTTI_TRY(told(program.status()));
   bound->program = std::move(*program);
   return std::unique_ptr<BoundCall>(std::move(bound));
 }
@@ -240,12 +240,15 @@ bool DeviceExecutor::give_up_launch(const Status& why) {
 }
 
 Status DeviceExecutor::order_streams(std::span<void* const> earlier, std::span<void* const> later) {
-  const Status ordered = rank().order_streams(earlier, later);
-  if (ordered || ordered.code() != Code::kSystemError) return ordered;
-  // As after a failed launch: the other ranks' calls would wait for this rank's.
-  options_.peers.raise(ordered);
+  return told(rank().order_streams(earlier, later));
+}
+
+/// Returns `outcome`. After a failure of the driver, the other ranks' calls would wait for this rank's.
+Status DeviceExecutor::told(const Status& outcome) {
+  if (outcome.code() != Code::kSystemError) return outcome;
+  options_.peers.raise(outcome);
   options_.relaunch_thread.wake();
-  return ordered;
+  return outcome;
 }
 
 Status DeviceExecutor::stream_failure() const {
@@ -260,7 +263,7 @@ Result<DeviceProgram*> DeviceExecutor::find_messages(DeviceMark mark) {
       });
   if (found != message_programs_.end()) return found->get();
   auto fresh = rank().bind_messages(message_options(), std::move(mark));
-  TUTTI_TRY(fresh.status());
+  TUTTI_TRY(told(fresh.status()));
   if (message_programs_.size() == kMostMessagePrograms) message_programs_.erase(message_programs_.begin());
   message_programs_.push_back(std::move(*fresh));
   return message_programs_.back().get();
@@ -345,7 +348,12 @@ Status DeviceExecutor::leave() {
 bool DeviceExecutor::wait_until_idle() {
   uint64_t failed_ns = 0;
   for (Waiter waiter(WaitMode::kYield);;) {
-    if (!rank().look().is_running) return true;
+    const DeviceSnapshot snapshot = rank().look();
+    if (!snapshot.is_running) return true;
+    if (!snapshot.device) {
+      options_.peers.raise(snapshot.device);
+      return false;
+    }
     if (options_.peers.has_error() && failed_ns == 0) failed_ns = now_ns();
     if (failed_ns != 0 && now_ns() - failed_ns > kLeavingPatienceMs * 1'000'000) return false;
     options_.relaunch_thread.wake();
@@ -381,6 +389,8 @@ RelaunchThread::NextCheck DeviceExecutor::check_launches() {
   const Peers& peers = options_.peers;
   snapshot_ = rank().look();
   if (!has_stopped_) show_on_page(snapshot_);
+  // Its operations never end.
+  if (!snapshot_.device) peers.raise(snapshot_.device);
   if (snapshot_.state == DeviceSnapshot::State::kFailed && !peers.has_error()) {
     const uint32_t peer = snapshot_.obstacle.peer;
     if (!shows_its_call(peer)) return RelaunchThread::NextCheck::kSoon;
@@ -398,11 +408,12 @@ RelaunchThread::NextCheck DeviceExecutor::check_launches() {
   }
   // What it stands behind may wait for this very operation.
   if (peers.has_error() && snapshot_.queued_ns > kGiveUpNs) rank().give_up();
-  if (is_blocked && !snapshot_.goes_on && snapshot_.queued_ns == 0) {
+  if (is_blocked && snapshot_.device && !snapshot_.goes_on && snapshot_.queued_ns == 0) {
     if (const Status launched = rank().relaunch(); !launched && !peers.has_error()) peers.raise(launched);
   }
   const bool keeps_buffers = peers.has_error() && !buffers_are_free_;
-  if (snapshot_.is_running || is_blocked || keeps_buffers) return RelaunchThread::NextCheck::kSoon;
+  const bool may_end = snapshot_.device && (snapshot_.is_running || is_blocked);
+  if (may_end || keeps_buffers) return RelaunchThread::NextCheck::kSoon;
   return snapshot_.may_be_replayed ? RelaunchThread::NextCheck::kSeldom : RelaunchThread::NextCheck::kNone;
 }
 

@@ -113,6 +113,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
   bool goes_by_packets(std::span<const Plan> plans, const BindRequest& request) const;
   std::vector<Plan> plans_of_all(const BoundCall& call, const BindRequest& request) const;
   DeviceOperation make_operation(DeviceProgram* program, const DeviceBuffers& buffers, DeviceStream stream);
+  Status told(const Status& outcome);
   Status launch_one(const DeviceOperation& operation, DeviceStream stream);
   Result<DeviceProgram*> find_messages(DeviceMark mark);
   Status run_through_host(BoundCall& bound, const Call& call);

@@ -29,6 +29,9 @@ constexpr uint64_t kStayPolls = 2000;
 // A relaunch that has waited in its queue for so long may be behind work that waits for it.
 constexpr uint64_t kQueuedNs = 20'000'000;
 
+// How often a rank with an operation under way asks whether the device has failed: only the driver knows.
+constexpr uint64_t kHealthNs = 20'000'000;
+
 // A report is whole within a microsecond. So many tries, half a second, are for a device that has died.
 constexpr uint32_t kReportTries = 1'000'000;
 
@@ -359,6 +362,16 @@ bool CudaRank::is_running(uint64_t ended) {
   return done && !*done;
 }
 
+/// mutex_ is held.
+const Status& CudaRank::check_device() {
+  const uint64_t now = now_ns();
+  if (health_ && now - asked_ns_ > kHealthNs) {
+    asked_ns_ = now;
+    health_ = has_ended().status();
+  }
+  return health_;
+}
+
 DeviceSnapshot CudaRank::look() {
   const BesideCaptures beside(driver());
   const std::scoped_lock lock(mutex_);
@@ -375,6 +388,7 @@ DeviceSnapshot CudaRank::look() {
   const bool is_tried = waits && left.word == relaunched_left_;
   const bool is_relaunched = is_tried && relaunched_ns_ != 0;
   look.is_running = is_running(report.ended) || is_relaunched;
+  if (look.is_running || waits) look.device = check_device();
   // An operation's wait begins with its first launch, not with the end of the previous operation.
   const bool begins = end == cuda::LaunchEnd::kNone || end == cuda::LaunchEnd::kDone;
   if (report.moved != seen_moved_ || report.ended != seen_ended_ || begins) moved_ns_ = now_ns();

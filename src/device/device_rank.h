@@ -160,6 +160,7 @@ struct DeviceSnapshot {
   /// Of the last launch that left; null: unknown. Shared, because the rank may drop the program meanwhile.
   std::shared_ptr<const DeviceProgram> program;
   bool may_be_replayed = false;  ///< a graph has captured an operation
+  Status device = {};            ///< an error: the device has failed, and runs nothing any more
 };
 
 struct DeviceOperation {

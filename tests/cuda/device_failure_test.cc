@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -251,6 +252,37 @@ TEST(DeviceFailureTest, AGroupThatFailsHalfWayIsAnErrorOfAllRanks) {
     rank.expect_true(bench.stream_goes_on(), "the stream");
     rank.expect_true(Bench::async_error(rank) == TUTTI_OUT_OF_MEMORY, "async_error");
     (void)tutti_comm_destroy(std::exchange(rank.comm, nullptr));
+  };
+  EXPECT_EQ(run_cluster(options, body), "");
+}
+
+// Goal: a device that has failed is an error of all ranks, and its rank can be destroyed. An operation behind
+// a stream's work was once thought to run for ever. Method: rank 0's launch stands behind a word, and then
+// the driver answers every question about an event with an illegal address.
+TEST(DeviceFailureTest, ADeviceThatFailsUnderAnOperationIsAnErrorOfAllRanks) {
+  ClusterOptions options = on_device(1);
+  options.layout = {1, 1};
+  options.create = false;
+  const auto body = [](Rank& rank) {
+    if (rank.rank() == 0) (void)setenv("FAKE_CUDA_FAIL", "cuEventQuery:5:700", 1);
+    if (!rank.renew(rank.config())) return;
+    Bench bench(rank);
+    if (!bench) return;
+    const auto word = cuda::PinnedMemory::allocate(bench.place->context(), sizeof(uint32_t));
+    if (rank.rank() == 0) {
+      const cuda::CurrentContext current(bench.place->context());
+      const CUstream stream = bench.place->stream();
+      (void)bench.place->driver().stream_wait_value32(stream, reinterpret_cast<CUdeviceptr>(word->as<void>()),
+                                                      1, CU_STREAM_WAIT_VALUE_EQ);
+      rank.expect_ok(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                                      tutti_stream_cuda(stream)),
+                     "queued");
+    }
+    while (Bench::async_error(rank) == TUTTI_SUCCESS) std::this_thread::yield();
+    rank.expect_true(Bench::async_error(rank) == TUTTI_SYSTEM_ERROR, "async_error");
+    (void)tutti_comm_destroy(std::exchange(rank.comm, nullptr));
+    std::atomic_ref(*word->as<uint32_t>()).store(1);
+    rank.expect_true(bench.stream_goes_on(), "the stream");
   };
   EXPECT_EQ(run_cluster(options, body), "");
 }

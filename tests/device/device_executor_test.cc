@@ -183,6 +183,18 @@ TEST_F(DeviceExecutorTest, AFailedCallKeepsItsBuffersUntilAllLaunchesHaveStopped
   while (!executor_->buffers_are_free()) std::this_thread::yield();
 }
 
+// Goal: a device that fails under an operation on a stream is an error of all ranks, and nobody waits for it.
+TEST_F(DeviceExecutorTest, AFailedDeviceEndsAllWaits) {
+  ASSERT_TRUE(executor_->start());
+  DeviceSnapshot snapshot = running();
+  snapshot.device = {Code::kSystemError, "an illegal address"};
+  rank_->show(snapshot);
+  relaunch_thread_.wake();
+  wait_for_error();
+  EXPECT_EQ(pages_.of(1).error().code(), Code::kSystemError);
+  EXPECT_FALSE(executor_->wait_until_idle());
+}
+
 // Goal: streams that cannot be ordered: wrong streams change nothing, a failure is all ranks'.
 TEST_F(DeviceExecutorTest, StreamsThatCannotBeOrderedAreAnError) {
   rank_->ordering = {Code::kInvalidUsage, "one stream is being captured"};
