@@ -222,6 +222,7 @@ Pointer Driver::look_up(const void* address) const {
   // returns 0.
   const CUresult result = pointer_get_attributes(static_cast<unsigned>(which.size()), which.data(),
                                                  answers.data(), reinterpret_cast<CUdeviceptr>(address));
+  if (ends_context(result)) return {MemoryKind::kUnknown, device, result};
   if (result != CUDA_SUCCESS || type == 0) return {};
   if (managed != 0) return {MemoryKind::kManaged, device};
   return {type == CU_MEMORYTYPE_HOST ? MemoryKind::kPinned : MemoryKind::kDevice, device};

@@ -22,11 +22,13 @@ enum class MemoryKind : uint8_t {
   kPinned,   ///< host memory that the driver allocated or registered
   kDevice,   ///< memory of one device, out of the host's reach
   kManaged,  ///< memory for host and devices
+  kUnknown,  ///< the driver does not say: see Pointer::failure
 };
 
 struct Pointer {
   MemoryKind kind = MemoryKind::kHost;
-  int device = -1;  ///< the memory's device, except for kHost
+  int device = -1;                  ///< the memory's device, except for kHost
+  CUresult failure = CUDA_SUCCESS;  ///< kUnknown: as after a failed kernel
 };
 
 /// Facts that all processes find alike.

@@ -68,6 +68,8 @@ Status check_device_pointer(const cuda::Context& context, uint32_t rank, std::st
                             const void* address) {
   const cuda::Pointer found = context.driver().look_up(address);
   const std::string what = format("argument %s (%p)", std::string(name).c_str(), address);
+  if (found.kind == cuda::MemoryKind::kUnknown)
+    return context.driver().failure(found.failure, what + ": cuPointerGetAttributes");
   if (found.kind == cuda::MemoryKind::kHost) {
     return {
         Code::kInvalidArgument,

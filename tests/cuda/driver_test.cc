@@ -101,6 +101,18 @@ TEST(DriverTest, AnUnusableDriverSaysWhy) {
             "");
 }
 
+// After a failed kernel no address could be asked about, and every one was called memory of the host.
+TEST(DriverTest, AFailedContextDoesNotTellWhereAnAddressIs) {
+  const auto body = [](Trial& trial) {
+    const auto driver = Driver::find();
+    if (!trial.ok(driver.status(), "finding the driver")) return;
+    const Pointer found = (*driver)->look_up(&driver);
+    trial.is(found.kind == MemoryKind::kUnknown && found.failure == CUDA_ERROR_ILLEGAL_ADDRESS,
+             "nobody knows");
+  };
+  EXPECT_EQ(run(body, {{"FAKE_CUDA_FAIL", "cuPointerGetAttributes:1:700"}}), "");
+}
+
 TEST(DriverTest, DevicesAreDescribed) {
   const auto body = [](Trial& trial) {
     const auto driver = Driver::find();
