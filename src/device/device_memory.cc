@@ -87,6 +87,7 @@ Status DeviceHeap::upload(CUdeviceptr to, uint64_t bytes, const std::function<vo
 }
 
 Result<std::byte*> DeviceHeap::shared_scratch(uint64_t bytes) {
+  const cuda::BesideCaptures beside(context_.driver());
   return pinned(shared_, bytes);
 }
 

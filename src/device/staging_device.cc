@@ -70,6 +70,7 @@ class CudaStagingDevice final : public StagingDevice {
   }
   Status export_sample(const std::function<Status(const DeviceSpan&)>& use) const override {
     constexpr size_t kSampleBytes = size_t{2} << 20;
+    const BesideCaptures beside(driver());
     const auto sample = cuda::DeviceMemory::allocate(context_, kSampleBytes);
     TUTTI_TRY(sample.status());
     return export_to_cards(sample->as<void>(), use);

@@ -476,6 +476,37 @@ TEST(DeviceTest, ACommunicatorIsDestroyedAmidACapture) {
   EXPECT_EQ(run_cluster(options, destroy_amid_capture), "");
 }
 
+// Goal: who splits a communicator or registers memory while a stream is being captured keeps the capture.
+// Both meet in pinned memory, which CUDA forbids to allocate beside a capture.
+TEST(DeviceTest, ASplitAndARegistrationAmidACaptureLeaveTheCaptureAsItIs) {
+  ClusterOptions options = on_device(1, 3);
+  options.layout = {1, 1};
+  const auto body = [](Rank& rank) {
+    const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+    if (place == nullptr) return;
+    const cuda::Driver& driver = place->driver();
+    const CUstream stream = place->stream();
+    Numbers numbers(*place);
+    const cuda::CurrentContext current(place->context());
+    for (const bool splits : {true, false}) {
+      rank.expect_true(driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
+                       "capture");
+      tutti_comm_t* half = nullptr;
+      tutti_registered_memory_t* registered = nullptr;
+      if (splits) {
+        rank.expect_ok(tutti_comm_split(rank.comm, 0, 0, &half, nullptr), "split");
+      } else {
+        rank.expect_ok(tutti_memory_register(rank.comm, numbers.get(), numbers.bytes(), &registered),
+                       "register");
+      }
+      const CUgraphExec graph = end_capture(rank, driver, stream);
+      (void)driver.graph_exec_destroy(graph);
+      if (half != nullptr) rank.expect_ok(tutti_comm_destroy(half), "destroy");
+    }
+  };
+  EXPECT_EQ(run_cluster(options, body), "");
+}
+
 TEST(DeviceTest, ASplitMakesCommunicatorsOnTheSameDevice) {
   EXPECT_EQ(run_cluster(on_device(4, 2),
                         [](Rank& rank) {
