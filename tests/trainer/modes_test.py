@@ -278,11 +278,32 @@ def check_elastic():
             assert drawing.read_text().count(">process ") >= 3 and "#fb6a4a" in drawing.read_text(), drawing.read_text()
 
 
+def children(process):
+    return [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def check_elastic_with_a_newcomer_that_dies():
+    """A newcomer that is killed at its start is replaced: the death of one once ended the run"""
+    with Folder() as folder:
+        flags = ("--steps", 40, "--accumulate", 1, "--optimizer", "sgd")
+        path, wanted = (folder.path / name for name in ("elastic", "wanted"))
+        train("--ranks", 1, *common(folder, *flags, "--parameters", wanted))
+        process = program.start_processes(folder, 1, "--ranks", 3, *common(
+            folder, *flags, "--mode", "elastic", "--kill", "1:20", "--parameters", path), environments=[
+                {"TUTTI_SETUP_TIMEOUT_MS": "8000"}])[0]
+        first = set()
+        while len(first) < 3:
+            first |= set(children(process))
+        while not (newcomers := set(children(process)) - first):
+            pass
+        os.kill(newcomers.pop(), signal.SIGKILL)
+        output = finish(process, 0)[0]
+        assert distance(parameters_of(path), parameters_of(wanted)) < CLOSE, output
+        assert "no rank joined: " in output, output
+
+
 def check_elastic_without_a_living_rank():
     """A stopped rank is replaced, and does not outlive the run; when every rank is killed, the run is an error"""
-    def children(process):
-        return [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-
     with Folder() as folder:
         for kind, steps in ((signal.SIGSTOP, 3000), (signal.SIGKILL, 100000)):
             process = program.start_processes(folder, 1, "--ranks", 3, *common(

@@ -24,6 +24,11 @@
 namespace tutti::trainer {
 namespace {
 
+/// Whether the ranks that live go on without another one.
+bool is_loss(tutti_result_t result) {
+  return result == TUTTI_PEER_LOST || result == TUTTI_ABORTED;
+}
+
 class Member {
  public:
   /// Joins the other first ranks or, later, ranks that train.
@@ -42,7 +47,9 @@ class Member {
       check(tutti_comm_create(&comm_, place.count, board.id, place.rank, nullptr),
             "joining the communicator");
     number();
-    if (is_new()) catch_up();
+    // After a loss the first step shrinks.
+    if (const tutti_result_t result = is_new() ? catch_up() : TUTTI_SUCCESS; !is_loss(result))
+      check(result, "sharing the parameters");
     spared_ = step_;
   }
   ~Member() { (void)tutti_comm_destroy(comm_); }
@@ -57,7 +64,7 @@ class Member {
         if (rank_ == 0 && step_ % options_.report_every == 0) std::printf("%8zu %12.6f\n", step_, loss_);
         continue;
       }
-      if (result == TUTTI_PEER_LOST || result == TUTTI_ABORTED) {
+      if (is_loss(result)) {
         const std::string reason = tutti_last_error();
         const size_t begun = step_ + 1;
         shrink();
@@ -121,33 +128,45 @@ class Member {
   }
 
   void shrink() {
-    tutti_comm_t* smaller = nullptr;
-    check(tutti_comm_shrink(comm_, nullptr, 0, TUTTI_SHRINK_ABORT, &smaller, nullptr),
-          "going on without a rank");
-    replace(smaller);
-    if (rank_ == 0) board_.count = count_;
+    for (bool is_whole = false; !is_whole;) {
+      tutti_comm_t* smaller = nullptr;
+      check(tutti_comm_shrink(comm_, nullptr, 0, TUTTI_SHRINK_ABORT, &smaller, nullptr),
+            "going on without a rank");
+      is_whole = replace(smaller);
+      if (rank_ == 0) board_.count = count_;
+    }
   }
 
+  /// A newcomer that has died costs its offer only: the supervisor makes another one.
   void grow(uint32_t offers) {
     begin_ = clock_.now();
     tutti_comm_t* larger = nullptr;
-    check(tutti_comm_grow(comm_, count_ + 1, &board_.id, -1, &larger, nullptr), "letting a rank in");
-    replace(larger);
+    const tutti_result_t result = tutti_comm_grow(comm_, count_ + 1, &board_.id, -1, &larger, nullptr);
+    const std::string reason = tutti_last_error();
+    if (!is_loss(result) && result != TUTTI_TIMEOUT) check(result, "letting a rank in");
+    // After a loss the next step shrinks.
+    if (larger != nullptr) (void)replace(larger);
     joined_ = offers;
     const double ms = pause("join");
     if (rank_ != 0) return;
     board_.count = count_;
     board_.joins = offers;
-    std::printf("step %zu: a rank joined, %d ranks go on after %.1f ms\n", step_ + 1, count_, ms);
+    if (larger != nullptr)
+      std::printf("step %zu: a rank joined, %d ranks go on after %.1f ms\n", step_ + 1, count_, ms);
+    else
+      std::printf("step %zu: no rank joined: %s\n", step_ + 1, reason.c_str());
     std::fflush(stdout);
   }
 
-  void replace(tutti_comm_t* comm) {
+  /// Returns whether all ranks of the new communicator have the same state; else one is lost.
+  bool replace(tutti_comm_t* comm) {
     tutti_comm_t* old = std::exchange(comm_, comm);
     number();
-    catch_up();
+    const tutti_result_t result = catch_up();
+    if (!is_loss(result)) check(result, "sharing the parameters");
     // Now every rank has the new one: nobody waits for the old one.
     (void)tutti_comm_destroy(old);
+    return result == TUTTI_SUCCESS;
   }
 
   void number() {
@@ -155,20 +174,27 @@ class Member {
     check(tutti_comm_count(comm_, &count_), "asking for the rank count");
   }
 
-  /// All ranks take the state of the first rank that has made most steps.
-  void catch_up() {
+  /// All ranks take the state of the first rank that has made most steps. After an error this rank has its
+  /// own state still: half of another's would be no state of any step.
+  tutti_result_t catch_up() {
     std::vector<uint64_t> steps(static_cast<size_t>(count_));
     const uint64_t own = step_;
-    check(tutti_all_gather(&own, steps.data(), 1, TUTTI_UINT64, comm_, TUTTI_BLOCKING), "comparing steps");
+    tutti_result_t result = tutti_all_gather(&own, steps.data(), 1, TUTTI_UINT64, comm_, TUTTI_BLOCKING);
+    if (result != TUTTI_SUCCESS) return result;
     const auto furthest = std::max_element(steps.begin(), steps.end());
     const int root = static_cast<int>(furthest - steps.begin());
-    step_ = *furthest;
     std::vector<std::span<float>> lists = {model_.parameters().values()};
     for (std::vector<float>& list : optimizer_->state()) lists.emplace_back(list);
-    for (const std::span<float> list : lists)
-      check(
-          tutti_broadcast(list.data(), list.data(), list.size(), TUTTI_FLOAT32, root, comm_, TUTTI_BLOCKING),
-          "sharing the parameters");
+    std::vector<std::vector<float>> shared;
+    for (const std::span<float> list : lists) {
+      std::vector<float>& one = shared.emplace_back(list.begin(), list.end());
+      result =
+          tutti_broadcast(one.data(), one.data(), one.size(), TUTTI_FLOAT32, root, comm_, TUTTI_BLOCKING);
+      if (result != TUTTI_SUCCESS) return result;
+    }
+    for (size_t i = 0; i < lists.size(); ++i) std::copy(shared[i].begin(), shared[i].end(), lists[i].begin());
+    step_ = *furthest;
+    return TUTTI_SUCCESS;
   }
 
   const Options& options_;
