@@ -82,8 +82,8 @@ bool free_on_device(void* pointer) {
   Used& all = used();
   decltype(all.memory)::node_type freed;
   const std::scoped_lock lock(all.mutex);
-  // The lock is released first. Freeing memory may wait for the device, and the device may wait for a rank
-  // whose thread wants the lock.
+  // The lock is released first: freeing legacy memory waits for the device, which may wait for a rank whose
+  // thread wants the lock.
   freed = all.memory.extract(pointer);
   return !freed.empty();
 }

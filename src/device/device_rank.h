@@ -284,7 +284,7 @@ class Devices {
   virtual Status launch(std::span<const DeviceOperation> operations) = 0;
   /// Zeroed memory of an open device, until `free`. Errors: kOutOfMemory, kSystemError.
   virtual Result<void*> allocate(int device, uint64_t bytes) = 0;
-  /// Frees `memory` once the device has done its work. False: `allocate` did not make it.
+  /// Frees `memory`, which no work of the device may use still. False: `allocate` did not make it.
   virtual bool free(void* memory) = 0;
   /// Ok if the host may access `address`.
   virtual Status check_host_pointer(std::string_view name, const void* address) const = 0;
