@@ -289,6 +289,20 @@ TEST(RenewalTest, PatienceEnds) {
   ASSERT_TRUE(run_until(torn, [&] { return torn.connection(1).state() != PeerState::kOpen; }));
   EXPECT_GT(torn.exchange.ends[1].requests, 0);
   EXPECT_EQ(torn.connection(1).status().code(), Code::kPeerLost);
+  EXPECT_EQ(torn.connection(1).state(), PeerState::kTorn);
+}
+
+// One stream that is lost for good ends the connection: what was on its way there is lost.
+TEST(RenewalTest, PatienceEndsAtOneOfTwoStreams) {
+  Torn torn({.streams = 2, .sockets = true, .patience_ms = 1}, 1);
+  torn.exchange.is_silent = true;
+  commit(torn.side(0), 0, 100);
+  torn.connection(0).advance();
+  torn.shut(0);
+  ASSERT_TRUE(run_until(torn, [&] {
+    return torn.connection(0).state() != PeerState::kOpen && torn.connection(1).state() != PeerState::kOpen;
+  }));
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(torn.connection(rank).state(), PeerState::kTorn);
 }
 
 TEST(RenewalTest, MemoryComesBackThoughNothingIsConfirmed) {

@@ -95,7 +95,7 @@ class FrameStream {
   void renew(std::unique_ptr<Stream> stream);
   /// Goes on with Resume. True if the state changed.
   bool greet();
-  /// No other socket comes.
+  /// No other socket comes. `why`: empty if the peer is gone.
   void give_up(const std::string& why);
   /// Nothing will be sent again: the engine has all memory that the network does not use.
   void let_go();

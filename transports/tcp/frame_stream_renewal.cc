@@ -222,7 +222,8 @@ void FrameStream::note_repeated() {
 void FrameStream::give_up(const std::string& why) {
   way_ = on_event(way_, WayEvent::kGivenUp);
   if (!why.empty()) reason_ += "; " + why;
-  const bool is_end = has_closed_ && !receiver_.inside();
+  // A live peer that gives up a socket also closes it: only a peer that has gone has ended.
+  const bool is_end = why.empty() && has_closed_ && !receiver_.inside();
   receive_ = on_event(receive_, is_end ? ReceiveEvent::kEnd : ReceiveEvent::kFailed).state;
   let_go();
 }
