@@ -569,6 +569,18 @@ Progress HostExecutor::poll_network() {
   return progress;
 }
 
+/// A rank that is there, though its connection is torn. A rank that has left needs no connection.
+std::optional<uint32_t> HostExecutor::torn_peer() const {
+  const auto is_here = [this](uint32_t peer) { return options_.peers.presence(peer) == StatusPage::kHere; };
+  return options_.network != nullptr ? options_.network->torn_peer(is_here) : std::nullopt;
+}
+
+/// A rank to which the network has not taken all, or never will. The call then must not end well.
+std::optional<uint32_t> HostExecutor::unsent_peer() const {
+  const auto undrained = options_.network->undrained_peer();
+  return undrained ? undrained : torn_peer();
+}
+
 /// Runs engine and network in turn. The call ends when the network has taken everything: the messages then
 /// arrive even while this rank computes.
 Progress HostExecutor::poll_network_once() {
@@ -576,9 +588,9 @@ Progress HostExecutor::poll_network_once() {
   const Progress progress = draining_ ? Progress::kDone : current_->advance(1);
   if (progress == Progress::kMismatch) return progress;
   // The usual end of a receive. Anything else that has come belongs to later calls.
-  if (progress == Progress::kDone && !draining_ && !network.undrained_peer()) return progress;
+  if (progress == Progress::kDone && !draining_ && !unsent_peer()) return progress;
   const bool moved = network.advance();
-  draining_ = progress == Progress::kDone && network.undrained_peer();
+  draining_ = progress == Progress::kDone && unsent_peer();
   if (progress == Progress::kDone && !draining_) return progress;
   return moved || progress == Progress::kMoved ? Progress::kMoved : Progress::kBlocked;
 }
@@ -758,7 +770,7 @@ uint64_t HostExecutor::unconfirmed_bytes(uint32_t peer) const {
 
 Obstacle HostExecutor::obstacle() const {
   if (!draining_) return current_->obstacle();
-  const auto peer = options_.network->undrained_peer();
+  const auto peer = unsent_peer();
   return {
       .peer = peer.value_or(current_->obstacle().peer), .step = current_->obstacle().step, .sending = true};
 }
@@ -774,9 +786,9 @@ bool HostExecutor::lends_to_network(uint32_t peer) const {
          current_->holds_references();
 }
 
-Status HostExecutor::way_to(uint32_t peer) const {
-  const bool is_torn = options_.peers.is_remote(peer) && options_.network->state(peer) == PeerState::kTorn;
-  return is_torn ? options_.network->status(peer) : Status::ok();
+Status HostExecutor::torn_way() const {
+  const auto peer = torn_peer();
+  return peer ? options_.network->status(*peer) : Status::ok();
 }
 
 }  // namespace tutti

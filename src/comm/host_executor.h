@@ -156,6 +156,8 @@ class HostExecutor final : public Executor, private StalledCall {
   Progress poll_stripes();
   Progress poll_network();
   Progress poll_network_once();
+  std::optional<uint32_t> torn_peer() const;
+  std::optional<uint32_t> unsent_peer() const;
   Status check_progress(uint64_t waited_ns);
   Status diagnose(uint64_t waited_ns);
   void clear_wait();
@@ -183,7 +185,7 @@ class HostExecutor final : public Executor, private StalledCall {
   bool still_waits_for(uint32_t peer) override;
   void peer_may_come() override {}
   bool lends_to_network(uint32_t peer) const override;
-  Status way_to(uint32_t peer) const override;
+  Status torn_way() const override;
 
   HostExecutorOptions options_;
   SegmentHeader& header_;

@@ -136,6 +136,14 @@ std::optional<uint32_t> NetworkConnections::undrained_peer() const {
   return std::nullopt;
 }
 
+std::optional<uint32_t> NetworkConnections::torn_peer(
+    const std::function<bool(uint32_t peer)>& counts) const {
+  for (const auto& remote : remotes_) {
+    if (remote->connection->state() == PeerState::kTorn && counts(remote->rank)) return remote->rank;
+  }
+  return std::nullopt;
+}
+
 std::string NetworkConnections::explain() const {
   constexpr size_t kMostPeers = 4;
   std::string text;

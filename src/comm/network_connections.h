@@ -45,6 +45,8 @@ class NetworkConnections final : public Sleeper {
   void advance_fully(uint32_t peer) { at(peer).connection->advance_fully(); }
   /// A peer whose messages the network has not all taken. None: an operation may end.
   std::optional<uint32_t> undrained_peer() const;
+  /// A peer whose connection is torn, of those that `counts`.
+  std::optional<uint32_t> torn_peer(const std::function<bool(uint32_t peer)>& counts) const;
   /// A peer whose message has come, and has not been received.
   std::optional<uint32_t> unread() const;
   PeerState state(uint32_t peer) const { return at(peer).connection->state(); }

@@ -139,7 +139,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
   void peer_may_come() override { suspect_.reset(); }
   bool lends_to_network(uint32_t /*peer*/) const override { return false; }
   uint64_t unconfirmed_bytes(uint32_t /*peer*/) const override { return 0; }
-  Status way_to(uint32_t /*peer*/) const override { return Status::ok(); }
+  Status torn_way() const override { return Status::ok(); }
 
   DeviceExecutorOptions options_;
   StallDiagnosis diagnosis_;

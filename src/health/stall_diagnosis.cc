@@ -62,9 +62,9 @@ std::string StallDiagnosis::own_call() const {
   return describe_call(call.call, call.count);
 }
 
-/// Whether the connection to a peer on another host is broken; the peer may live.
-Status StallDiagnosis::check_way(uint32_t peer) {
-  const Status way = call_.way_to(peer);
+/// Whether the connection to a rank of another host is broken; that rank may live.
+Status StallDiagnosis::check_way() {
+  const Status way = call_.torn_way();
   if (way) {
     torn_looks_ = 0;
     return way;
@@ -74,7 +74,7 @@ Status StallDiagnosis::check_way(uint32_t peer) {
 
 /// Whether the peer that this rank waits for can still come.
 Status StallDiagnosis::check_peer(uint32_t peer) {
-  TUTTI_TRY(check_way(peer));
+  TUTTI_TRY(check_way());
   const PeerSnapshot snapshot = peers_.snapshot(peer);
   const StatusCopy& theirs = snapshot.page;
   const bool has_left = theirs.presence != StatusPage::kHere;

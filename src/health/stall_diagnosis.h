@@ -41,8 +41,9 @@ class StalledCall {
   virtual bool lends_to_network(uint32_t peer) const = 0;
   /// Bytes to `peer` that its host has not confirmed; 0 on this host.
   virtual uint64_t unconfirmed_bytes(uint32_t peer) const = 0;
-  /// Ok, or why the connection to a peer on another host is broken.
-  virtual Status way_to(uint32_t peer) const = 0;
+  /// Ok, or why the connection to a rank of another host is broken, though that rank is there. Messages are
+  /// lost: the call cannot count on its own, nor on those that other ranks wait for.
+  virtual Status torn_way() const = 0;
 };
 
 class StallDiagnosis {
@@ -67,7 +68,7 @@ class StallDiagnosis {
   Status unread(uint32_t from, uint32_t to) const;
 
  private:
-  Status check_way(uint32_t peer);
+  Status check_way();
   Status check_peer(uint32_t peer);
   Status left(uint32_t peer, uint32_t presence) const;
   bool waits_crossed(uint32_t peer, const PeerSnapshot& snapshot);

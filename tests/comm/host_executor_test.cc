@@ -425,6 +425,115 @@ TEST_F(HostExecutorTest, FactsFollowFromWhereTheRanksAre) {
   }
 }
 
+/// A connection whose state the test sets. It takes messages, but has not sent them.
+class StuckConnection final : public Connection {
+ public:
+  bool advance() override { return false; }
+  void advance_fully() override {}
+  bool drained() const override { return is_drained; }
+  uint64_t unconfirmed_bytes() const override { return 0; }
+  PeerState state() const override { return at; }
+  const Status& status() const override { return lost; }
+  void withdraw() override {}
+  void finish() override {}
+
+  bool is_drained = false;
+  PeerState at = PeerState::kOpen;
+  Status lost = {Code::kPeerLost, "rank 1 is lost: its frames are malformed"};
+};
+
+class StuckTransport final : public Transport {
+ public:
+  explicit StuckTransport(StuckConnection& connection) : connection_(connection) {}
+  const TransportTraits& traits() const override { return traits_; }
+  std::optional<LinkCost> reach(const RankDescription&, const RankDescription&) const override {
+    return std::nullopt;
+  }
+  Result<Connection*> connect(PeerHandover) override { return static_cast<Connection*>(&connection_); }
+  bool progress() override { return false; }
+  bool arm_wait(std::vector<pollfd>&) override { return false; }
+
+ private:
+  TransportTraits traits_;
+  StuckConnection& connection_;
+};
+
+/// Rank 0, whose only peer is on another host, behind a StuckConnection.
+class TornHostExecutorTest : public HostExecutorTest {
+ protected:
+  TornHostExecutorTest() {
+    std::vector<PeerSegment> memory = pages_.of(0).memory();
+    memory[1] = {.segment = memory[1].segment, .is_remote = true};
+    pages_.of(0).set_hosts({0, 1});
+    pages_.of(0).set_memory(memory);
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    far_ = FileDescriptor(ends[1]);
+    std::vector<ControlPlane::Peer> planes;
+    planes.push_back({.rank = 1, .socket = FileDescriptor(ends[0])});
+    plane_ = *ControlPlane::open(*control_, std::move(planes), 0, {});
+    pages_.of(0).set_control_plane(plane_);
+    NetworkConnections::Transports transports;
+    transports.push_back(std::make_unique<StuckTransport>(connection_));
+    std::vector<NetworkConnections::Peer> peers(1);
+    peers[0].rank = 1;
+    auto network =
+        NetworkConnections::open(std::move(transports), std::move(peers), kShape.peer_ring(), 2, {});
+    EXPECT_TRUE(network.is_ok()) << network.status().text();
+    ranks_[0] = std::make_unique<HostExecutor>(HostExecutorOptions{.peers = pages_.of(0),
+                                                                   .config = config_,
+                                                                   .heap = *heap_,
+                                                                   .shape = kShape,
+                                                                   .network = std::move(*network)});
+    rank(0).set_timeout(5000);
+  }
+  ~TornHostExecutorTest() override {
+    ranks_ = {};
+    plane_->close();
+  }
+
+  void begin_send() {
+    const Message message{.buffer = sent_.data(), .bytes = sent_.size(), .peer = 1, .sending = true};
+    ASSERT_TRUE(rank(0).begin({.messages = {message}, .shape = {}}));
+  }
+  static void expect_lost(const Status& status) {
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.text().find("its frames are malformed"), std::string::npos) << status.text();
+  }
+
+  std::unique_ptr<ControlThread> control_ = std::move(*ControlThread::start());
+  FileDescriptor far_;  ///< of the control connection: rank 1 is there, and says nothing
+  std::shared_ptr<ControlPlane> plane_;
+  StuckConnection connection_;
+  std::array<std::byte, 200> sent_{};
+};
+
+// The connection ended for good while the call waited for the network: the call took its bytes for sent, and
+// returned success.
+TEST_F(TornHostExecutorTest, ACallWhoseBytesAreLostFails) {
+  begin_send();
+  EXPECT_FALSE(has_ended(rank(0).poll())) << "the network has not taken the message";
+  connection_.at = PeerState::kTorn;
+  expect_lost(wait_until_failed(0));
+}
+
+// A later call that only sends filled the ring of a torn connection, and returned success.
+TEST_F(TornHostExecutorTest, NoMessageIsSentToATornConnection) {
+  connection_.at = PeerState::kTorn;
+  connection_.is_drained = true;
+  begin_send();
+  expect_lost(wait_until_failed(0));
+}
+
+// Goal: a rank that has left needs no connection: calls between other ranks go on.
+TEST_F(TornHostExecutorTest, ATornConnectionToARankThatHasLeftDoesNoHarm) {
+  connection_.at = PeerState::kTorn;
+  pages_.status(1).presence.store(StatusPage::kLeft);
+  begin_send();
+  EXPECT_EQ(rank(0).poll(), Progress::kDone);
+  EXPECT_TRUE(rank(0).finish(Progress::kDone));
+}
+
 /// Two ranks on two hosts, joined by a socket.
 class RemoteHostExecutorTest : public HostExecutorTest {
  protected:

@@ -37,7 +37,7 @@ struct FakeCall final : StalledCall {
   void peer_may_come() override { ++forgotten; }
   bool lends_to_network(uint32_t) const override { return lends; }
   uint64_t unconfirmed_bytes(uint32_t) const override { return unconfirmed; }
-  Status way_to(uint32_t) const override { return way; }
+  Status torn_way() const override { return way; }
 
   Obstacle at{.peer = 1, .step = 3};
   uint64_t number = 5;
