@@ -301,7 +301,8 @@ Result<uint32_t> HostExecutor::await_sender(uint64_t seed) {
     next_check_ns = waited_ns + StallDiagnosis::kCheckEveryNs;
     shows_wait_ = true;
     diagnosis_.show_wait({.peer = kAnyRank}, waited_ns);
-    const Status checked = check_senders(waited_ns);
+    Status checked = diagnosis_.check_way();
+    if (checked) checked = check_senders(waited_ns);
     if (!checked) return fail(checked);
   }
 }

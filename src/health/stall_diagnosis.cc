@@ -62,7 +62,6 @@ std::string StallDiagnosis::own_call() const {
   return describe_call(call.call, call.count);
 }
 
-/// Whether the connection to a rank of another host is broken; that rank may live.
 Status StallDiagnosis::check_way() {
   const Status way = call_.torn_way();
   if (way) {

@@ -60,6 +60,8 @@ class StallDiagnosis {
   Status look(uint64_t waited_ns, uint64_t timeout_ms);
   /// Shows on this rank's page what it waits for, and that it still does.
   void show_wait(const Obstacle& obstacle, uint64_t waited_ns);
+  /// Of look(), only whether the connection to a rank of another host is broken; that rank may live.
+  Status check_way();
   /// How this rank's call differs from that of `peer`, after a mismatched message.
   Status mismatch_with(uint32_t peer) const;
   /// After the last call: `peer` has made other collectives.
@@ -68,7 +70,6 @@ class StallDiagnosis {
   Status unread(uint32_t from, uint32_t to) const;
 
  private:
-  Status check_way();
   Status check_peer(uint32_t peer);
   Status left(uint32_t peer, uint32_t presence) const;
   bool waits_crossed(uint32_t peer, const PeerSnapshot& snapshot);

@@ -525,6 +525,12 @@ TEST_F(TornHostExecutorTest, NoMessageIsSentToATornConnection) {
   expect_lost(wait_until_failed(0));
 }
 
+// A rank that waited for a message of any rank never looked at its connections, up to its deadline.
+TEST_F(TornHostExecutorTest, AWaitForAnyRankEndsWithATornConnection) {
+  connection_.at = PeerState::kTorn;
+  expect_lost(rank(0).await_sender(7).status());
+}
+
 // Goal: a rank that has left needs no connection: calls between other ranks go on.
 TEST_F(TornHostExecutorTest, ATornConnectionToARankThatHasLeftDoesNoHarm) {
   connection_.at = PeerState::kTorn;
