@@ -40,6 +40,27 @@ TEST(ControlTest, MessagesArriveWholeInAnyPieces) {
   EXPECT_EQ(*reader.next(control, got), ControlSocket::Input::kEnd);
 }
 
+// A socket that always had a piece left to write kept all bytes of the call in memory.
+TEST(ControlTest, WrittenPiecesNeedNoMemory) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const int least = 4096;
+  ASSERT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)), 0);
+  ControlSocket writer{FileDescriptor(ends[0])};
+  const FileDescriptor reader(ends[1]);
+  const std::vector<std::byte> payload(kPieceBytes);
+  std::vector<std::byte> got(kPieceBytes);
+  for (int piece = 0; piece < 2048; ++piece) {
+    writer.send({.kind = ControlKind::kPiece}, payload);
+    while (writer.unsent_bytes() > 2 * kPieceBytes) {
+      ASSERT_GT(recv(reader.get(), got.data(), got.size(), 0), 0);
+      writer.flush();
+    }
+    ASSERT_TRUE(piece < 2 || writer.has_unsent());
+  }
+  EXPECT_LT(writer.held_bytes(), 1u << 20) << "of 8 MiB";
+}
+
 TEST(ControlTest, AnyBytesAreAMessageOrAnError) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 20'000; ++i) {

@@ -13,6 +13,8 @@ namespace {
 constexpr uint16_t kMagic = 0x7472;
 constexpr uint32_t kNumberMask = 0xffffff;
 constexpr size_t kReadBytes = 16384;
+/// Memory of so many written bytes is used again: rarely enough that moving the rest costs little.
+constexpr size_t kMostWrittenBytes = 64 * 1024;
 
 /// As it travels.
 struct Head {
@@ -97,6 +99,11 @@ Result<Resume> decode_resume(std::span<const std::byte> bytes) {
 
 void ControlSocket::send(Control control, std::span<const std::byte> payload) {
   control.bytes = static_cast<uint32_t>(payload.size());
+  // A socket that never empties must not keep all that it has taken.
+  if (written_ >= kMostWrittenBytes) {
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(written_));
+    written_ = 0;
+  }
   const auto head = encode(control);
   unsent_.insert(unsent_.end(), head.begin(), head.end());
   unsent_.insert(unsent_.end(), payload.begin(), payload.end());

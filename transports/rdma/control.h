@@ -68,6 +68,7 @@ class ControlSocket {
   bool flush();  ///< returns whether bytes moved
   bool has_unsent() const { return written_ < unsent_.size(); }
   size_t unsent_bytes() const { return unsent_.size() - written_; }
+  size_t held_bytes() const { return unsent_.capacity(); }  ///< memory for unsent bytes
 
   enum class Input : uint8_t { kNothing, kMessage, kEnd };
   /// The next message; `payload` is valid until the next call. Errors: kPeerLost for invalid bytes.
