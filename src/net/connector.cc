@@ -76,8 +76,8 @@ Connector::~Connector() {
 void Connector::begin_round() {
   ++rounds_;
   reasons_.clear();
-  last_ = Status::ok();
-  transient_ = false;
+  last_ = final_ = Status::ok();
+  transient_ = silent_ = false;
   next_ = 0;
   if (options_.endpoints.empty() && options_.name.host.empty()) {
     return finish(
@@ -159,7 +159,7 @@ void Connector::try_next() {
     return fail(attempt, watched);
   }
   attempt->deadline = loop_.call_at(loop_.now() + kAttemptNs, [this, attempt] {
-    transient_ = true;
+    silent_ = true;
     fail(attempt,
          {Code::kPeerLost, attempt->connected ? "connected, but tutti does not answer there" : "no answer"});
   });
@@ -211,12 +211,10 @@ void Connector::ready(AttemptEntry attempt, uint32_t events) {
   const Status status = advance(*attempt, events);
   if (!status) {
     // Another attempt may already be connected here, and an untried address may lead elsewhere.
-    const bool is_last = attempts_.size() == 1 && next_ == targets_.size();
-    if (attempt->handshake->refusal_is_final() && is_last) {
-      const Status result(status.code(),
-                          format("%s at %s: %s", options_.who.c_str(), attempt->endpoint.text().c_str(),
-                                 std::string(status.text()).c_str()));
-      return finish(result);
+    if (attempt->handshake->refusal_is_final()) {
+      final_ =
+          Status(status.code(), format("%s at %s: %s", options_.who.c_str(), attempt->endpoint.text().c_str(),
+                                       std::string(status.text()).c_str()));
     }
     return fail(attempt, status);
   }
@@ -251,10 +249,12 @@ void Connector::say_farewell(int socket) const {
   static_cast<void>(send(socket, farewell.data(), farewell.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-/// Tries again if that may help.
+/// Tries again if that may help. Where one address refuses for good, a silent one leads nowhere.
 void Connector::end_round() {
+  if (!final_ && !transient_) return finish(final_);
   if (last_.code() == Code::kInvalidArgument) ++key_refusals_;
-  const bool again = last_.code() == Code::kInvalidArgument ? key_refusals_ < kKeyRefusalsMax : transient_;
+  const bool again =
+      last_.code() == Code::kInvalidArgument ? key_refusals_ < kKeyRefusalsMax : transient_ || silent_;
   if (!again) return finish(unreachable(last_.code(), "cannot be reached"));
   const uint64_t pause_ns = std::min(kFirstRetryNs << std::min(rounds_ - 1, 10), kLongestRetryNs);
   retry_ = loop_.call_at(loop_.now() + pause_ns, [this] { begin_round(); });

@@ -75,7 +75,9 @@ class Connector {
   std::vector<Endpoint> targets_;     ///< of this round
   std::vector<std::string> reasons_;  ///< of this round: "host:port (why)"
   Status last_;                       ///< of this round: the most telling failure
+  Status final_;                      ///< of this round: a refusal that stays
   bool transient_ = false;            ///< of this round: some failure may be temporary
+  bool silent_ = false;               ///< of this round: an address did not answer
   size_t next_ = 0;
   int rounds_ = 0;
   int key_refusals_ = 0;

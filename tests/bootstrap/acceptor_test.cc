@@ -314,6 +314,24 @@ TEST(ConnectorTest, ARefusalAtOneAddressLeavesTheOthers) {
   }
 }
 
+// A refusal for good was tried again up to the deadline if another address of the host was silent.
+TEST(ConnectorTest, ARefusalForGoodIsNotTriedAgainForASilentAddress) {
+  Door door;
+  door.judgement = HandshakeResult::kUnexpected;
+  const Listener silent = loopback_listener();  // the kernel accepts, nobody greets
+  for (const auto& endpoints :
+       {std::vector{silent.endpoints[0], door.endpoint}, std::vector{door.endpoint, silent.endpoints[0]}}) {
+    ConnectorOptions dial = door.dial();
+    dial.endpoints = endpoints;
+    const auto socket = door.connect(dial);
+    ASSERT_FALSE(socket.is_ok());
+    EXPECT_NE(socket.status().code(), Code::kTimeout) << socket.status().text();
+    EXPECT_NE(socket.status().text().find(door.endpoint.text()), std::string_view::npos)
+        << socket.status().text();
+    EXPECT_LT(door.loop.now(), dial.deadline_ns) << "before the deadline";
+  }
+}
+
 // Goal: an address that swallows everything does not keep the others from being tried.
 TEST(ConnectorTest, ASilentAddressIsOvertaken) {
   Door door;
