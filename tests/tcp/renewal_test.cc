@@ -68,6 +68,7 @@ struct Case {
   uint64_t life_bytes = 3000;  ///< of a wire, on average
   RingShape shape{.slots = 8, .slot_bytes = 4096};
   uint64_t patience_ms = 60'000;
+  uint64_t ask_every_ms = 0;
 };
 
 /// Two ranks, whose streams are torn again and again.
@@ -92,7 +93,7 @@ class Torn {
             return open(rank, std::move(socket));
           },
           .patience_ms = case_.patience_ms,
-          .ask_every_ms = 0,
+          .ask_every_ms = case_.ask_every_ms,
           .includes_loopback = true};
       sides[rank].connect(std::move(streams[rank]), options);
     }
@@ -109,6 +110,8 @@ class Torn {
     ASSERT_EQ(::send(shutters_[end].get(), bytes.data(), bytes.size(), 0),
               static_cast<ssize_t>(bytes.size()));
   }
+  /// The wire with that number: what reaches it, and whether it answers.
+  TornWire& wire(uint32_t number) { return *wires_[number]; }
   TrafficSide& side(int rank) { return sides[rank]; }
   tcp::TcpConnection& connection(int rank) { return sides[rank].connection(); }
 
@@ -303,6 +306,46 @@ TEST(RenewalTest, PatienceEndsAtOneOfTwoStreams) {
     return torn.connection(0).state() != PeerState::kOpen && torn.connection(1).state() != PeerState::kOpen;
   }));
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(torn.connection(rank).state(), PeerState::kTorn);
+}
+
+// A peer that has ended its connection closes new sockets, and each one began the patience anew. That peer's
+// process lives, so more sockets come.
+TEST(RenewalTest, PatienceEndsThoughSocketsCome) {
+  Torn torn({.sockets = true, .patience_ms = 1, .ask_every_ms = 1}, 1);
+  torn.write(1, Bytes(64, std::byte{0xff}));
+  ASSERT_TRUE(run_until(torn, [&] { return torn.connection(0).state() != PeerState::kOpen; }));
+  torn.shut(1);
+  EXPECT_TRUE(run_until(torn, [&] { return torn.connection(1).state() == PeerState::kTorn; }));
+}
+
+/// Rank 1 greets on its second socket, and rank 0 does not answer.
+void greet_alone(Torn& torn) {
+  torn.is_quiet = true;
+  torn.wire(0).tear();
+  while (torn.exchange.served < 2) torn.connection(1).advance();
+  for (int turn = 0; turn < 10; ++turn) torn.connection(1).advance();
+  ASSERT_EQ(torn.connection(1).state(), PeerState::kOpen);
+}
+
+// A rank whose new socket brought no greeting never learned that its peer had gone.
+TEST(RenewalTest, APeerThatIsGoneDoesNotGreet) {
+  Torn torn({}, 1);
+  ASSERT_NO_FATAL_FAILURE(greet_alone(torn));
+  torn.exchange.ends[1].is_gone = true;
+  torn.connection(1).advance();
+  EXPECT_NE(torn.connection(1).state(), PeerState::kOpen);
+}
+
+// The same for a host that vanished behind the new socket: the rank asks for another socket.
+TEST(RenewalTest, AHostThatIsSilentDoesNotGreet) {
+  Torn torn({}, 1);
+  ASSERT_NO_FATAL_FAILURE(greet_alone(torn));
+  torn.wire(1).silent_ms = 60'000;
+  std::vector<pollfd> polls;
+  torn.connection(1).prepare_wait(polls);
+  EXPECT_TRUE(polls.empty());
+  torn.connection(1).advance();
+  EXPECT_EQ(torn.exchange.served, 3u);
 }
 
 TEST(RenewalTest, MemoryComesBackThoughNothingIsConfirmed) {

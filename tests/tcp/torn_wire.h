@@ -47,6 +47,7 @@ struct TornWire {
   SimRandom random;
   uint64_t left;  ///< bytes that it still carries
   bool is_torn = false;
+  uint64_t silent_ms = 0;  ///< since when both hosts do not answer
   std::array<bool, 2> closed = {false, false};
   std::array<Direction, 2> directions;  ///< by the writing end
 };
@@ -106,7 +107,7 @@ class TornStream final : public tcp::Stream {
   void forget() override { wire_->directions[end_].flight.clear(); }
   Result<bool> shake_hands() override { return true; }
   short awaited_events() const override { return 0; }
-  uint64_t silent_ms() const override { return 0; }
+  uint64_t silent_ms() const override { return wire_->silent_ms; }
   uint64_t unconfirmed_bytes() const override { return wire_->directions[end_].flight.size(); }
   uint64_t confirmed_bytes() override {
     // A torn or closed wire confirms nothing more; what it lost counts as not confirmed.

@@ -55,7 +55,10 @@ TcpConnection::TcpConnection(std::span<const ChannelRings> channels,
 bool TcpConnection::advance() {
   // A peer may close in good order before the network releases what this rank sent.
   if (state_ == PeerState::kEnded) return collect_completions();
-  if (state_ != PeerState::kOpen) return false;
+  if (state_ != PeerState::kOpen) {
+    if (!renewed_.empty()) take_sockets();
+    return false;
+  }
   bool moved = !renewed_.empty() && renew();
   const bool had_unsent = has_unsent();
   sent_bytes_ = 0;
@@ -196,11 +199,8 @@ void TcpConnection::prepare_wait(std::vector<pollfd>& polls) {
   if (state_ != PeerState::kOpen) return;
   for (const auto& stream : streams_) {
     if (stream->state() != PeerState::kOpen || stream->way() == WayState::kTorn) continue;
-    if (stream->way() == WayState::kGreeting) {
-      polls.push_back({.fd = stream->stream().descriptor(), .events = POLLIN, .revents = 0});
-      continue;
-    }
-    stream->prepare_wait();
+    const bool is_open = stream->way() == WayState::kOpen;
+    if (is_open) stream->prepare_wait();
     const uint64_t silent_ms = stream->stream().silent_ms();
     if (silent_ms > options_.silence_ms) {
       stream->tear(
@@ -209,7 +209,7 @@ void TcpConnection::prepare_wait(std::vector<pollfd>& polls) {
       if (state_ != PeerState::kOpen) return;
       continue;
     }
-    const short events = static_cast<short>(POLLIN | (stream->has_unsent() ? POLLOUT : 0));
+    const short events = static_cast<short>(POLLIN | (is_open && stream->has_unsent() ? POLLOUT : 0));
     polls.push_back({.fd = stream->stream().descriptor(), .events = events, .revents = 0});
   }
 }

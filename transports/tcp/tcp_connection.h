@@ -97,7 +97,8 @@ class TcpConnection final : public Connection {
     FileDescriptor next;      ///< has come, and is not used yet
     bool is_told = false;     ///< its state is known to people
     uint64_t asked_ns = 0;    ///< last request
-    uint64_t waiting_ns = 0;  ///< since when no socket comes; 0: not waiting
+    uint64_t waiting_ns = 0;  ///< since when no socket comes, without the time with one; 0: not waiting
+    uint64_t turn_ns = 0;     ///< last turn
     uint32_t times = 0;       ///< replaced
     std::string last = {};    ///< why, and for how long
   };

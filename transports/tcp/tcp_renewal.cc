@@ -30,11 +30,7 @@ std::string TcpConnection::name_of(size_t index) const {
 
 /// True if anything moved.
 bool TcpConnection::renew() {
-  const uint32_t sockets = options_.renewal.sockets->arrivals();
-  if (sockets != seen_sockets_) {
-    seen_sockets_ = sockets;
-    take_sockets();
-  }
+  take_sockets();
   bool moved = false;
   uint64_t now = 0;
   for (size_t i = 0; i < streams_.size(); ++i) {
@@ -48,13 +44,17 @@ bool TcpConnection::renew() {
 }
 
 void TcpConnection::take_sockets() {
+  const uint32_t sockets = options_.renewal.sockets->arrivals();
+  if (sockets == seen_sockets_) return;
+  seen_sockets_ = sockets;
   for (size_t i = 0; i < streams_.size(); ++i) {
     FileDescriptor socket = options_.renewal.sockets->take(options_.peer, static_cast<uint32_t>(i));
     if (!socket.is_open()) continue;
+    // A stream that has ended for good closes it, which tells the peer.
+    if (streams_[i]->state() != PeerState::kOpen) continue;
     renewed_[i].next = std::move(socket);
     // The peer knows more than this rank.
-    if (streams_[i]->state() == PeerState::kOpen && streams_[i]->way() != WayState::kTorn)
-      streams_[i]->abandon();
+    if (streams_[i]->way() != WayState::kTorn) streams_[i]->abandon();
   }
 }
 
@@ -62,6 +62,11 @@ bool TcpConnection::renew_stream(size_t index, uint64_t now) {
   FrameStream& stream = *streams_[index];
   Renewed& renewed = renewed_[index];
   if (stream.way() != WayState::kOpen && !renewed.is_told) note_torn(index);
+  // A peer that computes answers a greeting later: that time does not count. But a socket that the peer only
+  // closes does not begin the wait anew.
+  const uint64_t last_turn_ns = std::exchange(renewed.turn_ns, now);
+  const bool has_waited = stream.way() == WayState::kTorn && !renewed.next.is_open();
+  if (renewed.waiting_ns != 0 && !has_waited) renewed.waiting_ns += now - last_turn_ns;
   bool moved = false;
   if (renewed.next.is_open() && stream.is_waiting()) {
     auto next = options_.renewal.open(static_cast<uint32_t>(index), std::move(renewed.next));
@@ -75,12 +80,13 @@ bool TcpConnection::renew_stream(size_t index, uint64_t now) {
     note_resumed(index);
     return true;
   }
+  const bool is_in_vain = options_.renewal.sockets->is_in_vain(options_.peer);
   if (stream.way() == WayState::kGreeting) {
-    renewed.waiting_ns = 0;
-    return moved;
+    if (!is_in_vain) return moved;
+    stream.tear("the peer is gone");
   }
   if (renewed.waiting_ns == 0) renewed.waiting_ns = now;
-  if (options_.renewal.sockets->is_in_vain(options_.peer)) {
+  if (is_in_vain) {
     stream.give_up("");
   } else if (now - renewed.waiting_ns >= options_.renewal.patience_ms * 1'000'000) {
     stream.give_up("no new connection came within " + milliseconds(now - renewed.waiting_ns));
