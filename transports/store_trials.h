@@ -90,10 +90,17 @@ class StoreTrials {
   /// does not rise by less than its weight.
   static constexpr uint64_t kUnit = 64'000;
 
-  /// Counts what this end took in a trial: for a copy, or for a run.
-  void add(Stores trial, uint64_t bytes, uint64_t took_ns) {
+  /// Counts what this end took in a trial: for a copy, or for a run. `is_first`: in the link's first trial.
+  /// Its copies may be the first to touch the caller's buffers, so the next trial begins new means, of all
+  /// kinds.
+  void add(Stores trial, uint64_t bytes, uint64_t took_ns, bool is_first = false) {
     uint32_t& mean = costs_[static_cast<size_t>(trial)];
     uint32_t& weight = weights_[static_cast<size_t>(trial)];
+    if (!is_first && first_means_.has(trial)) weight = 0;
+    if (is_first)
+      first_means_.add(trial);
+    else
+      first_means_.remove(trial);
     const uint64_t measured = std::clamp<uint64_t>(took_ns * kUnit / bytes, 1, UINT32_MAX / kMostGrowth);
     if (mean / kMostGrowth > measured) weight = 0;  // such a mean is of first touches, or of far cores
     weight = std::min(weight + 1,
@@ -121,7 +128,8 @@ class StoreTrials {
   };
   /// Counts a slice that this end has just copied: alone, or with the run that it belongs to.
   void count(Stores trial, const Slice& slice, uint64_t began_ns, uint64_t end_ns) {
-    if (!times_runs(slice.length)) return add(trial, slice.bytes, end_ns - began_ns);
+    if (!times_runs(slice.length))
+      return add(trial, slice.bytes, end_ns - began_ns, slice.number < 2 * slice.slots);
     if (run_.began_ns != 0 && run_.next == slice.number && run_.trial == trial) {
       run_.bytes += slice.bytes;
       run_.end_ns = end_ns;
@@ -205,6 +213,7 @@ class StoreTrials {
 
   Costs costs_ = {};
   std::array<uint32_t, kStoresCount> weights_ = {};  ///< trials that costs_ are the means of
+  StoresSet first_means_ = {};                       ///< kinds whose means are of the first trial
   Run run_;
 };
 

@@ -23,6 +23,7 @@ class StoresSet {
     for (const Stores kind : kinds) add(kind);
   }
   constexpr void add(Stores kind) { bits_ |= 1u << static_cast<uint32_t>(kind); }
+  constexpr void remove(Stores kind) { bits_ &= ~(1u << static_cast<uint32_t>(kind)); }
   constexpr bool has(Stores kind) const { return (bits_ >> static_cast<uint32_t>(kind) & 1u) != 0; }
   friend constexpr bool operator==(const StoresSet&, const StoresSet&) = default;
 
