@@ -482,7 +482,7 @@ void CudaRank::abort() {
   const CUstream stream = memory_.stream().handle();
   // What fails here fails on a dead device, where nothing runs.
   (void)driver().stream_write_value32(stream, reinterpret_cast<CUdeviceptr>(&state_->failed),
-                                      static_cast<cuuint32_t>(cuda::Ring::kAborted),
+                                      static_cast<cuuint32_t>(cuda::LaunchEnd::kAborted),
                                       CU_STREAM_WRITE_VALUE_DEFAULT);
   (void)driver().stream_write_value64(stream, reinterpret_cast<CUdeviceptr>(&links_->exposed_buffer()->call),
                                       0, CU_STREAM_WRITE_VALUE_DEFAULT);
