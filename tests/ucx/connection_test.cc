@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
 #include <string>
 
+#include "tests/support/failing_allocations.h"
 #include "tests/support/scope.h"
 #include "tests/transports/mesh.h"
 #include "tests/ucx/lone_connection.h"
@@ -25,6 +27,12 @@ void commit(LoneConnection& under_test, size_t bytes) {
   ASSERT_TRUE(link.can_write());
   std::fill_n(link.span(bytes), bytes, std::byte{5});
   link.commit(9, bytes);
+}
+
+std::array<std::byte, tcp::kHeaderBytes> header_of(const tcp::Frame& frame) {
+  std::array<std::byte, tcp::kHeaderBytes> header{};
+  tcp::encode(frame, header.data());
+  return header;
 }
 
 bool has_text(const LoneConnection&, const Status& status, const char* text) {
@@ -231,6 +239,60 @@ TEST(UcxConnectionTest, ABrokenProtocolIsToldWithWhatWasSent) {
   under_test.write(std::vector<std::byte>(16, std::byte{1}));
   under_test->look_at_socket();
   EXPECT_EQ(under_test->state(), PeerState::kTorn);
+}
+
+/// What UCX tells while memory is short, and what must be under way for it.
+struct Told {
+  const char* name;
+  std::function<void(LoneConnection&)> prepare;
+  std::function<void(LoneConnection&)> tell;
+};
+
+std::vector<Told> all_told() {
+  static const tcp::Frame long_frame{.count = 1, .number = 0, .signature = 9, .bytes = 1000};
+  const auto none = [](LoneConnection&) {};
+  const auto rendezvous = [](LoneConnection& one) { one.message({}, long_frame, payload(1000, 0), true); };
+  const auto held_send = [](LoneConnection& one) {
+    one.ucp.holds_sends = true;
+    commit(one, 100);
+    one->turn();
+  };
+  static std::vector<std::byte> data;
+  data = payload(1000, 0);
+  return {
+      {"a frame of wrong length", none,
+       [](LoneConnection& one) { one->receive({}, header_of(long_frame).data(), data.data(), 999, false); }},
+      {"a rendezvous", none,
+       [](LoneConnection& one) { one->receive({}, header_of(long_frame).data(), data.data(), 1000, true); }},
+      {"a failed rendezvous", rendezvous,
+       [](LoneConnection& one) { one.ucp.end_filling(UCS_ERR_CANCELED, {}); }},
+      {"a failed send", held_send, [](LoneConnection& one) { one.ucp.end_send(UCS_ERR_CANCELED); }},
+      {"a failed endpoint", none,
+       [](LoneConnection& one) { one.ucp.fail_endpoint(UCS_ERR_CONNECTION_RESET); }},
+  };
+}
+
+// Exceptions went through UCX's functions of C. Method: each allocation of each callback fails in its turn.
+TEST(UcxConnectionTest, ACallbackWithoutMemoryEndsTheConnectionAndThrowsNothing) {
+  for (const Told& told : all_told()) {
+    uint64_t turns = 0;
+    for (bool has_failed = true; has_failed; ++turns) {
+      LoneConnection under_test;
+      told.prepare(under_test);
+      {
+        const FailingAllocations shortage(turns);
+        EXPECT_NO_THROW(told.tell(under_test)) << told.name;
+        has_failed = FailingAllocations::have_failed();
+      }
+      if (!has_failed) break;
+      under_test->turn();
+      EXPECT_EQ(under_test->state(), PeerState::kTorn) << told.name << ", allocation " << turns;
+      EXPECT_EQ(under_test->status().code(), Code::kPeerLost) << told.name;
+      EXPECT_TRUE(has_text(under_test, under_test->status(), "rank 7")) << told.name;
+      EXPECT_FALSE(under_test->is_busy()) << told.name;
+    }
+    EXPECT_GT(turns, 0u) << told.name << ": allocates nothing";
+  }
 }
 
 // Goal: no bytes of a peer write outside rings and posted receives, or leave the connection without a

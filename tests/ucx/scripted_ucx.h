@@ -132,7 +132,7 @@ class ScriptedUcx {
     return request();
   }
   static ucs_status_ptr_t receive(ucp_worker_h, void*, void* buffer, size_t count,
-                                  const ucp_request_param_t* params) {
+                                  const ucp_request_param_t* params) try {
     Filling filling{.callback = params->cb.recv_am, .user = params->user_data};
     if (is_list(params)) {
       const auto* parts = static_cast<const ucp_dt_iov_t*>(buffer);
@@ -142,6 +142,8 @@ class ScriptedUcx {
     }
     current()->fillings.push_back(std::move(filling));
     return request();
+  } catch (...) {
+    return UCS_STATUS_PTR(UCS_ERR_NO_MEMORY);
   }
   void cancel() {
     while (!fillings.empty()) end_filling(UCS_ERR_CANCELED, {});

@@ -260,13 +260,24 @@ void UcxConnection::complete(Sent& sent) {
   free_sent_.push_back(&sent);
 }
 
-void UcxConnection::on_sent(void* request, ucs_status_t status, void* user) {
+template <class Work>
+void UcxConnection::shield(Work&& work) noexcept {
+  try {
+    work();
+  } catch (...) {
+    if (is_fault_news()) fault_.swap(ready_fault_);
+  }
+}
+
+void UcxConnection::on_sent(void* request, ucs_status_t status, void* user) noexcept {
   auto& sent = *static_cast<Sent*>(user);
   UcxConnection& self = *sent.owner;
   if (request != nullptr) self.ucp_.request_free(request);
-  if (status == UCS_OK) return self.complete(sent);
-  --self.sends_;
-  self.fault(describe(self.ucp_, status));
+  self.shield([&] {
+    if (status == UCS_OK) return self.complete(sent);
+    --self.sends_;
+    self.fault(describe(self.ucp_, status));
+  });
 }
 
 /// UCX completes a send when it needs the memory no more. The last bytes may still wait in UCX for a full
@@ -282,23 +293,24 @@ void UcxConnection::make_sure() {
     unconfirmed_bytes_.store(seen_limit_ns_ > 0 ? 1 : 0, std::memory_order_relaxed);
 }
 
-void UcxConnection::on_failure(void* user, ucp_ep_h /*endpoint*/, ucs_status_t status) {
+void UcxConnection::on_failure(void* user, ucp_ep_h /*endpoint*/, ucs_status_t status) noexcept {
   auto& self = *static_cast<UcxConnection*>(user);
-  self.fault(describe(self.ucp_, status));
+  self.shield([&] { self.fault(describe(self.ucp_, status)); });
 }
 
 ucs_status_t UcxConnection::receive(const MessageHead& head, const std::byte* header, void* data,
-                                    size_t bytes, bool is_rendezvous) {
+                                    size_t bytes, bool is_rendezvous) noexcept {
   if (state_ != PeerState::kOpen || violation_) return UCS_OK;
   bool is_started = false;
-  Status taken = take_receipt(head.received);
-  has_passed_ |= head.kind == MessageHead::Kind::kReady;
-  if (taken && head.kind == MessageHead::Kind::kFrame)
-    taken = take_frame(header, data, bytes, is_rendezvous, is_started);
-  if (!taken) {
-    violation_ = true;
+  shield([&] {
+    Status taken = take_receipt(head.received);
+    has_passed_ |= head.kind == MessageHead::Kind::kReady;
+    if (taken && head.kind == MessageHead::Kind::kFrame)
+      taken = take_frame(header, data, bytes, is_rendezvous, is_started);
+    if (taken) return;
     fault_ = taken.text();
-  }
+    violation_ = true;
+  });
   return is_started ? UCS_INPROGRESS : UCS_OK;
 }
 
@@ -334,8 +346,9 @@ Status UcxConnection::take_frame(const std::byte* header, void* data, size_t byt
   auto first = inbox_.claim(*frame);
   TUTTI_TRY(first.status());
   if (is_rendezvous && bytes > 0) {
-    is_started = true;
-    return begin_filling(*frame, *first, data, bytes);
+    TUTTI_TRY(begin_filling(*frame, *first, data, bytes));
+    is_started = true;  // UCX keeps the data; not if memory was short before it had the request
+    return Status::ok();
   }
   copy_payloads(*frame, *first, static_cast<const std::byte*>(data));
   return Status::ok();
@@ -399,21 +412,23 @@ Status UcxConnection::begin_filling(const tcp::Frame& frame, uint64_t first, voi
   return Status::ok();
 }
 
-void UcxConnection::on_filled(void* request, ucs_status_t status, size_t bytes, void* user) {
+void UcxConnection::on_filled(void* request, ucs_status_t status, size_t bytes, void* user) noexcept {
   auto& what = *static_cast<Filled*>(user);
   UcxConnection& self = *what.owner;
   if (request != nullptr) self.ucp_.request_free(request);
   --self.fillings_;
   self.offered_fillings_ -= what.is_offered ? 1 : 0;
-  if (status != UCS_OK) {
-    self.fault(describe(self.ucp_, status));
-  } else if (bytes != uint64_t{what.frame.count} * what.frame.bytes) {
-    self.fault(format("a rendezvous of %zu bytes for %u messages of %u bytes", bytes, what.frame.count,
-                      what.frame.bytes));
-  } else {
-    self.filled(what);
-  }
-  self.free_filled_.push_back(&what);
+  self.shield([&] {
+    if (status != UCS_OK) {
+      self.fault(describe(self.ucp_, status));
+    } else if (bytes != uint64_t{what.frame.count} * what.frame.bytes) {
+      self.fault(format("a rendezvous of %zu bytes for %u messages of %u bytes", bytes, what.frame.count,
+                        what.frame.bytes));
+    } else {
+      self.filled(what);
+    }
+    self.free_filled_.push_back(&what);
+  });
 }
 
 void UcxConnection::filled(Filled& what) {
@@ -526,8 +541,13 @@ void UcxConnection::settle() {
   }
 }
 
+/// Whether a fault is the first one.
+bool UcxConnection::is_fault_news() const {
+  return state_ == PeerState::kOpen && fault_.empty() && !violation_ && !is_faulty_;
+}
+
 void UcxConnection::fault(std::string what) {
-  if (state_ == PeerState::kOpen && fault_.empty() && !violation_ && !is_faulty_) fault_ = std::move(what);
+  if (is_fault_news()) fault_ = std::move(what);
 }
 
 std::string UcxConnection::who() const {

@@ -65,7 +65,7 @@ class UcxConnection final : public Connection {
   /// Takes a message for this connection; `token` came with it. False: it does not come from the peer.
   bool accepts(uint64_t token) const { return token == token_; }
   ucs_status_t receive(const MessageHead& head, const std::byte* header, void* data, size_t bytes,
-                       bool is_rendezvous);
+                       bool is_rendezvous) noexcept;
   /// Sends what it can, and draws conclusions from what has happened. Not from a callback.
   bool turn();
   /// Reads notes and notices a peer that is gone. Costs a system call. Not from a callback.
@@ -116,9 +116,13 @@ class UcxConnection final : public Connection {
   bool post(MessageHead::Kind kind, std::optional<tcp::OutFrame> frame);
   void complete(Sent& sent);
   void make_sure();
-  static void on_sent(void* request, ucs_status_t status, void* user);
-  static void on_filled(void* request, ucs_status_t status, size_t bytes, void* user);
-  static void on_failure(void* user, ucp_ep_h endpoint, ucs_status_t status);
+  static void on_sent(void* request, ucs_status_t status, void* user) noexcept;
+  static void on_filled(void* request, ucs_status_t status, size_t bytes, void* user) noexcept;
+  static void on_failure(void* user, ucp_ep_h endpoint, ucs_status_t status) noexcept;
+  /// Does the work of a callback. Above it are UCX's functions of C, which no exception may pass: it becomes
+  /// a fault.
+  template <class Work>
+  void shield(Work&& work) noexcept;
 
   Status take_receipt(uint32_t received);
   Status take_frame(const std::byte* header, void* data, size_t bytes, bool is_rendezvous, bool& is_started);
@@ -133,6 +137,7 @@ class UcxConnection final : public Connection {
   void take_note(const Note& note);
   void settle();
   bool has_everything() const { return end_ && frames_received_ == *end_; }
+  bool is_fault_news() const;
   void fault(std::string what);
   void end(PeerState state, const std::string& what);
   std::string who() const;
@@ -176,8 +181,10 @@ class UcxConnection final : public Connection {
   bool has_finished_ = false;
   uint64_t seen_limit_ns_ = 0;  ///< while this rank waits for the peer's word; else 0
   std::string fault_;           ///< noticed in a callback
-  bool is_faulty_ = false;      ///< a fault is being looked into
-  bool violation_ = false;      ///< the peer broke the protocol; fault_ says how
+  /// For a fault without memory for its text; made with the connection.
+  std::string ready_fault_ = "this rank has no memory left for what UCX tells it";
+  bool is_faulty_ = false;  ///< a fault is being looked into
+  bool violation_ = false;  ///< the peer broke the protocol; fault_ says how
   std::atomic<uint64_t> unconfirmed_bytes_ = 0;
   PeerState state_ = PeerState::kOpen;
   Status failure_;

@@ -40,7 +40,8 @@ class UcxTransport final : public Transport {
 
  private:
   static ucs_status_t take(void* self, const void* head, size_t head_bytes, void* data, size_t bytes,
-                           const ucp_am_recv_param_t* param);
+                           const ucp_am_recv_param_t* param) noexcept;
+  void tell_of_strangers();
   bool is_forced() const { return options_.config.transport == "ucx"; }
   Result<size_t> greet_all();
   Status late() const;
@@ -150,7 +151,7 @@ Status UcxTransport::late() const {
 }
 
 ucs_status_t UcxTransport::take(void* self, const void* head, size_t head_bytes, void* data, size_t bytes,
-                                const ucp_am_recv_param_t* param) {
+                                const ucp_am_recv_param_t* param) noexcept try {
   auto& transport = *static_cast<UcxTransport*>(self);
   const auto* start = static_cast<const std::byte*>(head);
   const auto message = decode_message({start, head_bytes});
@@ -162,11 +163,16 @@ ucs_status_t UcxTransport::take(void* self, const void* head, size_t head_bytes,
                                 is_rendezvous);
     }
   }
-  if (!std::exchange(transport.has_told_of_strangers_, true)) {
-    log_line(format("rank %u drops UCX messages that come from no rank of the communicator",
-                    transport.options_.rank));
-  }
+  transport.tell_of_strangers();
   return UCS_OK;
+} catch (...) {
+  // No memory to say that a stranger's message is dropped. UCX's functions of C pass no exception on.
+  return UCS_OK;
+}
+
+void UcxTransport::tell_of_strangers() {
+  if (std::exchange(has_told_of_strangers_, true)) return;
+  log_line(format("rank %u drops UCX messages that come from no rank of the communicator", options_.rank));
 }
 
 bool UcxTransport::turn_all() {
