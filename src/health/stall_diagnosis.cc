@@ -299,10 +299,16 @@ Status StallDiagnosis::deadline_passed(uint64_t waited_ns) const {
   // Follows the waits from rank to rank, up to a rank that waits for none.
   std::vector<bool> told(peers_.rank_count(), false);
   told[peers_.rank()] = true;
+  // Each answer that does not come costs 2 s, and the alert waits. So the first one is the last.
+  bool all_answer = true;
   for (uint32_t peer = obstacle.peer; peer < peers_.rank_count() && !told[peer];) {
     told[peer] = true;
-    const PeerSnapshot snapshot = peers_.ask(peer);
-    text += (text.ends_with("; ") ? "" : "; ") + describe_snapshot(peer, snapshot);
+    const PeerSnapshot snapshot = all_answer ? peers_.ask(peer) : peers_.snapshot(peer);
+    const bool is_unknown = !all_answer && !snapshot.has_answered;
+    text += (text.ends_with("; ") ? "" : "; ") +
+            (is_unknown ? format("rank %u, on another host, has not been asked before", peer)
+                        : describe_snapshot(peer, snapshot));
+    all_answer = all_answer && snapshot.is_current;
     peer = snapshot.page.waits_for != 0 ? snapshot.page.waits_for - 1 : peers_.rank_count();
     const bool is_circle = peer < peers_.rank_count() && told[peer];
     if (is_circle && !call_.in_collective()) {

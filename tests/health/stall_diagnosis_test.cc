@@ -282,6 +282,16 @@ TEST_F(StallDiagnosisTest, AWaitForAnyRankEndsTheChain) {
          "to receive from rank 1; rank 1 is in send/recv, waiting for a message of any rank");
 }
 
+std::shared_ptr<ControlPlane> open_plane(ControlThread& control, std::vector<ControlPlane::Peer> sockets,
+                                         const std::function<StatusCopy()>& report) {
+  return *ControlPlane::open(control, std::move(sockets), 0,
+                             {.on_alert = [](uint32_t, const Status&) {},
+                              .on_left = [](uint32_t) {},
+                              .on_lost = [](uint32_t, bool, const Status&) {},
+                              .report = [report](uint32_t) { return report(); },
+                              .on_members = [](uint32_t, std::span<const std::byte>) {}});
+}
+
 /// What rank 0 knows of rank 1 on another host, and the control plane of each of the two.
 struct TwoHosts {
   explicit TwoHosts(const std::function<StatusCopy()>& report) {
@@ -306,12 +316,7 @@ struct TwoHosts {
   std::shared_ptr<ControlPlane> open(uint32_t peer, int end, const std::function<StatusCopy()>& report) {
     std::vector<ControlPlane::Peer> sockets;
     sockets.push_back({.rank = peer, .socket = FileDescriptor(end)});
-    return *ControlPlane::open(*control, std::move(sockets), 0,
-                               {.on_alert = [](uint32_t, const Status&) {},
-                                .on_left = [](uint32_t) {},
-                                .on_lost = [](uint32_t, bool, const Status&) {},
-                                .report = [report](uint32_t) { return report(); },
-                                .on_members = [](uint32_t, std::span<const std::byte>) {}});
+    return open_plane(*control, std::move(sockets), report);
   }
 
   std::unique_ptr<ControlThread> control = std::move(*ControlThread::start());
@@ -332,6 +337,39 @@ TEST_F(StallDiagnosisTest, ARankThatDoesNotAnswerIsToldOf) {
   expect(diagnosis.look(1000 * kMs, 1000), Code::kTimeout, "rank 1, on another host, does not answer");
   hosts.pages.status(1).presence.store(StatusPage::kLeft);
   expect(diagnosis.look(20 * kMs, 1000), Code::kPeerLost, "for rank 1, which has left");
+}
+
+// Each silent rank of the chain kept the alert back for 2 s. Method: rank 1 has told once that it waits for
+// rank 2, and answers no more. Rank 2 would answer if it were asked.
+TEST_F(StallDiagnosisTest, AfterTheFirstSilentRankNobodyIsWaitedFor) {
+  const auto control = std::move(*ControlThread::start());
+  std::vector<ControlPlane::Peer> sockets;
+  std::vector<std::shared_ptr<ControlPlane>> far;
+  std::vector<PeerSegment> memory = pages_.of(0).memory();
+  for (const uint32_t rank : {1u, 2u}) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    sockets.push_back({.rank = rank, .socket = FileDescriptor(ends[0])});
+    std::vector<ControlPlane::Peer> back;
+    back.push_back({.rank = 0, .socket = FileDescriptor(ends[1])});
+    StatusCopy copy;
+    copy.in_messages = 1;
+    copy.waits_for = rank == 1 ? 3 : 0;
+    far.push_back(open_plane(*control, std::move(back), [copy] { return copy; }));
+    memory[rank].is_remote = true;
+  }
+  const auto near = open_plane(*control, std::move(sockets), [] { return StatusCopy(); });
+  Peers peers(0, 3);
+  peers.set_hosts({0, 1, 2});
+  peers.set_own_page(pages_.header(0));
+  peers.set_memory(memory);
+  peers.set_control_plane(near);
+  ASSERT_TRUE(peers.ask(1).is_current);
+  far[0]->close();
+  expect(StallDiagnosis(peers, call_).look(1000 * kMs, 1000), Code::kTimeout,
+         "waiting for rank 2; rank 2, on another host, has not been asked before");
+  near->close();
+  far[1]->close();
 }
 
 // Goal: a rank in a send whose bytes the network has not confirmed is not taken for one that waits for this
