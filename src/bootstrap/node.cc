@@ -371,10 +371,21 @@ void BootstrapNode::deadline_passed() {
   if (rendezvous_ != nullptr) {
     // The rendezvous knows which ranks have not joined.
     rendezvous_->send({.kind = FrameKind::kAbsent, .number = exchange_});
-    patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { ask_children(); });
+    patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { rendezvous_silent(); });
     return;
   }
   if (connector_ == nullptr) ask_children();
+}
+
+/// Who is missing, only the rendezvous knows: no rank is blamed.
+void BootstrapNode::rendezvous_silent() {
+  patience_ = {};
+  const std::string maker = maker_ == 0 ? "the process that made the unique id does"
+                                        : format("process %d, which made the unique id, does", maker_);
+  conclude({Code::kTimeout,
+            format("set-up was not finished before its deadline: %s not answer rank %u: it is stopped, or "
+                   "its host cannot be reached",
+                   maker.c_str(), options_.rank)});
 }
 
 /// All ranks have joined, but some have not come to this exchange. The lists of missing ranks go up the tree.

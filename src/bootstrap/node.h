@@ -107,6 +107,7 @@ class BootstrapNode {
   void neighbour_lost(uint32_t rank);
 
   void deadline_passed();
+  void rendezvous_silent();
   void ask_children();
   void conclude_missing();
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <bit>
 #include <cstdio>
 #include <cstring>
@@ -58,7 +59,8 @@ TEST(TreeTest, EveryRankIsReachedInLogSteps) {
 /// Ranks, their rendezvous, and what they have got.
 class Gathering {
  public:
-  explicit Gathering(uint32_t ranks) : rank_count(ranks) {
+  /// `server`: drives the rendezvous; null: as the ranks.
+  explicit Gathering(uint32_t ranks, ManualLoop* server = nullptr) : rank_count(ranks) {
     Listener listener = loopback_listener();
     rendezvous_endpoints = listener.endpoints;
     RendezvousOptions options;
@@ -66,7 +68,7 @@ class Gathering {
     options.listener = std::move(listener);
     options.on_end = [this] { ended = true; };
     options.on_stranger = [this](const std::string& text) { log.push_back(text); };
-    rendezvous = std::move(*Rendezvous::open(*loop, std::move(options)));
+    rendezvous = std::move(*Rendezvous::open(server != nullptr ? **server : *loop, std::move(options)));
     results.resize(rank_count);
     nodes.resize(rank_count);
   }
@@ -310,6 +312,31 @@ TEST(NodeTest, RanksThatDoNotComeToALaterExchangeAreNamed) {
     }
     gathering.expect_failure(Code::kTimeout, {": 7, 9"});
   }
+}
+
+// The ranks blamed each other, and said that all had come, though nobody had told them. Method: the loop of
+// the rendezvous stands still once all have joined.
+TEST(NodeTest, ARendezvousThatDoesNotAnswerAtTheDeadlineIsNamed) {
+  ManualLoop server;
+  Gathering gathering(4, &server);
+  gathering.start_all();
+  const auto all_linked = [&] {
+    return std::all_of(gathering.nodes.begin(), gathering.nodes.end(),
+                       [](const auto& node) { return node->has_joined() && node->is_linked(); });
+  };
+  for (int turn = 0; turn < 4000 && !all_linked(); ++turn) {
+    if (server->run_ready() || gathering.loop->run_ready()) continue;
+    std::array<pollfd, 2> entries{
+        {{server->descriptor(), POLLIN, 0}, {gathering.loop->descriptor(), POLLIN, 0}}};
+    poll(entries.data(), entries.size(), 5);
+  }
+  ASSERT_TRUE(all_linked());
+  for (const uint32_t rank : {0u, 1u, 3u}) gathering.gather(rank);
+  gathering.results[2] = Status(Code::kTimeout, "the process that made the unique id does not answer rank");
+  gathering.loop.advance_ms(100'000);
+  gathering.loop.advance_ms(1000);
+  ASSERT_TRUE(gathering.run());
+  gathering.expect_failure(Code::kTimeout, {"the process that made the unique id does not answer rank"});
 }
 
 TEST(NodeTest, ARankThatJoinsTwiceFailsAll) {
