@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -49,6 +50,10 @@ void set_congestion_control(int socket, std::string_view name) {
   setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
 }
 
+bool set(int socket, int level, int name, int value) {
+  return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
+}
+
 }  // namespace
 
 bool loops_back(int socket) {
@@ -63,6 +68,21 @@ void begin_unpaced(int socket) {
 void choose_congestion_control(int socket) {
   if (loops_back(socket)) return;
   if (const std::string choice = system_choice(); !choice.empty()) set_congestion_control(socket, choice);
+}
+
+/// The first probe after half of the time, then three more. In whole seconds.
+bool set_keepalive(int socket, uint64_t keepalive_ms) {
+  int domain = 0;
+  socklen_t bytes = sizeof(domain);
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0) return false;
+  if (domain != AF_INET && domain != AF_INET6) return true;
+  if (keepalive_ms == 0) return set(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
+  constexpr uint64_t kMostSeconds = 32767;  // the kernel's limit
+  const int seconds = static_cast<int>(std::clamp<uint64_t>((keepalive_ms + 999) / 1000, 2, kMostSeconds));
+  return set(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+         set(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
+         set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 6)) &&
+         set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 }  // namespace tutti

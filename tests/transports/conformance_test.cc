@@ -3,6 +3,7 @@
 // here.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "core/clock.h"
 #include "tests/support/scope.h"
 #include "tests/transports/mesh.h"
+#include "transports/registry.h"
 
 namespace tutti::test {
 namespace {
@@ -255,6 +257,26 @@ TEST_P(ConformanceTest, AllRanksOfAMeshTalkAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, ConformanceTest, testing::Range<size_t>(0, transport_cases().size()),
                          [](const auto& one) { return transport_cases()[one.param].name; });
+
+// A host that vanished while nothing was sent was noticed by the kernel only over TCP: the sockets beside
+// RDMA and UCX were not probed.
+TEST(SocketsTest, EverySocketOfATransportIsProbedAsTheHeartbeatSays) {
+  for (const TransportCase& one : transport_cases()) {
+    if (!std::ranges::any_of(transports(), [&](const auto& entry) { return &entry == one.entry; })) continue;
+    for (const uint64_t heartbeat_ms : {60'000u, 0u}) {
+      TransportCase changed = one;
+      changed.over_loopback = true;
+      changed.config.heartbeat_ms = heartbeat_ms;
+      const Mesh mesh(changed, {});
+      for (const FileDescriptor& wire : mesh.wires()) {
+        int is_on = -1;
+        socklen_t bytes = sizeof(is_on);
+        ASSERT_EQ(::getsockopt(wire.get(), SOL_SOCKET, SO_KEEPALIVE, &is_on, &bytes), 0);
+        EXPECT_EQ(is_on, heartbeat_ms > 0 ? 1 : 0) << one.name;
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tutti::test

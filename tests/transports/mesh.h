@@ -55,6 +55,8 @@ class Mesh {
   void destroy(uint32_t rank);
   /// Cuts all sockets between the ranks. False: the transport has none.
   bool cut();
+  /// Of each socket between ranks, one end.
+  const std::vector<FileDescriptor>& wires() const { return wires_; }
 
  private:
   class Side;

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <string>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/tcp_socket.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/errors.h"
 #include "transports/rdma/rdma_connection.h"
@@ -156,6 +158,9 @@ Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
   }
   if (paths.empty())
     return Status(Code::kInvalidArgument, format("no RDMA port reaches one of rank %u", peer.rank));
+  // Its end tells that the peer's process is gone, if need be by the kernel's probes.
+  if (!set_keepalive(peer.sockets[0].get(), options_.config.heartbeat_ms))
+    return system_error(format("setting up the socket to rank %u", peer.rank), errno);
   auto connection = RdmaConnection::make(*verbs_, paths, peer.rings, std::move(peer.sockets[0]), budget_,
                                          [this] { return poll_devices(); },
                                          {.user_memory = user_memory_,

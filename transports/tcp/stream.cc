@@ -169,17 +169,6 @@ class SocketStream final : public Stream {
   bool in_place_;
 };
 
-/// The first probe after half of the time, then three more. In whole seconds.
-bool set_keepalive(int socket, uint64_t keepalive_ms) {
-  if (keepalive_ms == 0) return set(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
-  constexpr uint64_t kMostSeconds = 32767;  // the kernel's limit
-  const int seconds = static_cast<int>(std::clamp<uint64_t>((keepalive_ms + 999) / 1000, 2, kMostSeconds));
-  return set(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
-         set(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
-         set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 6)) &&
-         set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const SocketOptions& options) {

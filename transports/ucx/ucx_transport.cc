@@ -4,11 +4,13 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <string>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/tcp_socket.h"
 #include "transports/set_up_wait.h"
 #include "transports/ucx/errors.h"
 #include "transports/ucx/ucx_connection.h"
@@ -113,6 +115,9 @@ Result<Connection*> UcxTransport::connect(PeerHandover peer) {
     return Status(address.status().code(),
                   format("rank %u sent ", peer.rank) + std::string(address.status().text()));
   }
+  // Its end tells that the peer's process is gone, if need be by the kernel's probes.
+  if (!set_keepalive(peer.sockets[0].get(), options_.config.heartbeat_ms))
+    return system_error(format("setting up the socket to rank %u", peer.rank), errno);
   auto connection = UcxConnection::make(*worker_, address->worker, peer.rings, std::move(peer.sockets[0]),
                                         {.rank = options_.rank,
                                          .peer = peer.rank,
