@@ -132,7 +132,7 @@ class SocketStream final : public Stream {
   void close() override { ::shutdown(socket_.get(), SHUT_RDWR); }
   void forget() override {
     const sockaddr none{.sa_family = AF_UNSPEC, .sa_data = {}};
-    if (is_tcp_) ::connect(socket_.get(), &none, sizeof(none));
+    if (is_tcp_) (void)::connect(socket_.get(), &none, sizeof(none));
   }
   Result<bool> shake_hands() override { return true; }
   short awaited_events() const override { return POLLIN; }
