@@ -162,6 +162,8 @@ TEST(ChoiceTest, ContainersOfOneMachineHaveRowsOfTheirOwn) {
   EXPECT_EQ(chosen(Collective::kAllToAll, 1 << 10, false), "direct");
   EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 10, true), "chain");
   EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 10, false), "hierarchical_binomial");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 24 << 10, true), "chain");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 24 << 10, false), "hierarchical_chain");
 }
 
 // In turns on two hosts no host's sum is a part of the canonical tree, and what does not know its hosts
