@@ -407,8 +407,8 @@ TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOE
  * TUTTI_INVALID_USAGE, TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
 TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer,
                                               size_t bytes) TUTTI_NOEXCEPT;
-/* Frees memory of tutti_mem_alloc or tutti_comm_mem_alloc. No operation, kernel or copy may use it still: this,
- * unlike cudaFree, does not wait for the device. It may not be registered. NULL is accepted. */
+/* Frees memory of tutti_mem_alloc or tutti_comm_mem_alloc. No operation, kernel or copy may use it still:
+ * unlike cudaFree this does not wait for the device. It may not be registered. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
 
 /* Registered memory: peers reach it without a copy, on devices directly, in host memory by RDMA. Each rank
