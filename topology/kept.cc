@@ -106,7 +106,8 @@ Result<std::vector<Measurements>> read_kept(const std::string& path, uint64_t ma
   TUTTI_TRY(text.status());
   auto measurements = parse_measurements(*text);
   if (!measurements) {
-    return Status(measurements.status().code(), path + ": " + std::string(measurements.status().text()));
+    return Status(measurements.status().code(), path + ": " + std::string(measurements.status().text()) +
+                                                    "; delete the file, or name another");
   }
   const auto is_other = [&](const Measurements& one) { return one.machine != machine; };
   if (std::ranges::any_of(*measurements, is_other)) {
@@ -142,9 +143,7 @@ Status keep(const std::string& path, std::vector<Measurements> measurements) {
       measurements.begin() + static_cast<ptrdiff_t>(std::min(measurements.size(), kDistancesMax)),
       measurements.end());
   const auto former = read_kept(path, measurements.front().machine);
-  if (former.status().code() == Code::kInvalidArgument)
-    return {Code::kInvalidArgument,
-            std::string(former.status().text()) + "; delete the file, or name another"};
+  if (former.status().code() == Code::kInvalidArgument) return former.status();
   for (const Measurements& one : former ? *former : std::vector<Measurements>()) {
     const uint64_t own_ns = one.slices.apart_ns.value;
     const auto same = std::ranges::find_if(measurements, [&](const Measurements& other) {

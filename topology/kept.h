@@ -45,7 +45,8 @@ Status keep_text(const std::string& path, const std::string& text);
 Status check_can_keep(const std::string& path);
 
 /// What a machine's parts are known by before they are detected: equal unless parts, the state of network
-/// cards, or this process's share (`cpus`) have changed. Takes a few reads of small files.
+/// cards, or this process's share (`cpus`) have changed. Takes a few reads of small files, and some
+/// for each PCI device.
 uint64_t machine_key(const FileTree& files, const std::string& cpus);
 
 /// Where find_machine looks.

@@ -50,11 +50,11 @@ void set_congestion_control(int socket, std::string_view name) {
   setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
 }
 
-bool set(int socket, int level, int name, int value) {
+}  // namespace
+
+bool set_option(int socket, int level, int name, int value) {
   return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
 }
-
-}  // namespace
 
 bool loops_back(int socket) {
   const std::optional<Ip> own = ip_of(socket, ::getsockname);
@@ -76,13 +76,13 @@ bool set_keepalive(int socket, uint64_t keepalive_ms) {
   socklen_t bytes = sizeof(domain);
   if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0) return false;
   if (domain != AF_INET && domain != AF_INET6) return true;
-  if (keepalive_ms == 0) return set(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
+  if (keepalive_ms == 0) return set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
   constexpr uint64_t kMostSeconds = 32767;  // the kernel's limit
   const int seconds = static_cast<int>(std::clamp<uint64_t>((keepalive_ms + 999) / 1000, 2, kMostSeconds));
-  return set(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
-         set(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
-         set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 6)) &&
-         set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  return set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+         set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
+         set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 6)) &&
+         set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 }  // namespace tutti

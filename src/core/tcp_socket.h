@@ -20,6 +20,9 @@ void begin_unpaced(int socket);
 /// Allocates nothing.
 void choose_congestion_control(int socket);
 
+/// setsockopt() with a number. False: errno says why.
+bool set_option(int socket, int level, int name, int value);
+
 /// The kernel finds out in about this time that the peer's host has vanished, though the socket is idle; 0:
 /// never. Other sockets than TCP's stay as they are. False: the kernel refuses; errno says why.
 bool set_keepalive(int socket, uint64_t keepalive_ms);

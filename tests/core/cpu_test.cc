@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +12,8 @@
 #include <fstream>
 #include <string>
 #include <thread>
+
+#include "tests/support/scratch.h"
 
 namespace {
 
@@ -89,16 +90,13 @@ TEST(CpuTest, ASystemMayWantLargerSets) {
 /// A tree in place of /proc and /sys.
 class CgroupTest : public testing::Test {
  protected:
-  CgroupTest() { root_ = mkdtemp(pattern_.data()); }
-  ~CgroupTest() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& path, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text << "\n";
   }
 
-  std::string pattern_ = (std::filesystem::temp_directory_path() / "tutti-cgroup-XXXXXX").string();
-  std::string root_;
+  const Scratch folder_;
+  const std::string root_ = folder_.path().string();
 };
 
 // Goal: two jobs of one machine are told apart. What the root's file says is true of neither.

@@ -224,8 +224,7 @@ Status measure_and_keep(const Options& options, const topology::Graph& graph, ui
   TUTTI_TRY(topology::check_can_keep(path));
   // As keep() would say after the measuring.
   const Status former = topology::read_kept(path, kind).status();
-  if (former.code() == Code::kInvalidArgument)
-    return {former.code(), std::string(former.text()) + "; delete the file, or name another"};
+  if (former.code() == Code::kInvalidArgument) return former;
   // A file that the user names is no other job's.
   if (options.output.empty()) TUTTI_TRY(topology::check_cores(graph));
   const auto start = std::chrono::steady_clock::now();

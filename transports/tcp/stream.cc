@@ -43,10 +43,6 @@ std::string text_of(const sockaddr_storage& address) {
   return "unix";
 }
 
-bool set(int socket, int level, int name, int value) {
-  return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
-}
-
 class SocketStream final : public Stream {
  public:
   SocketStream(FileDescriptor socket, bool is_tcp, bool is_loopback, bool in_place)
@@ -100,12 +96,12 @@ class SocketStream final : public Stream {
   }
 
   void hold_small(bool on) override {
-    if (is_loopback_) set(socket_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 0 : 1);
+    if (is_loopback_) set_option(socket_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 0 : 1);
   }
   void acknowledge() override {
     if (!is_loopback_) return;
-    set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeNow);
-    set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
+    set_option(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeNow);
+    set_option(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
   }
 
   bool next_completion(Completion& completion) override {
@@ -183,17 +179,17 @@ Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const 
   bool set_up = flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
   if (options.buffer_bytes != 0) {
     const int buffer_bytes = static_cast<int>(std::min<uint32_t>(options.buffer_bytes, INT32_MAX));
-    set_up = set_up && set(fd, SOL_SOCKET, SO_SNDBUF, buffer_bytes) &&
-             set(fd, SOL_SOCKET, SO_RCVBUF, buffer_bytes);
+    set_up = set_up && set_option(fd, SOL_SOCKET, SO_SNDBUF, buffer_bytes) &&
+             set_option(fd, SOL_SOCKET, SO_RCVBUF, buffer_bytes);
   }
   if (is_tcp) {
-    set_up = set_up && set(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_keepalive(fd, options.keepalive_ms);
+    set_up = set_up && set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_keepalive(fd, options.keepalive_ms);
   }
   if (!set_up) return system_error("setting up the connection to " + peer_address(fd), errno);
   const bool is_loopback = is_tcp && loops_back(fd);
-  if (is_loopback) set(fd, IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
+  if (is_loopback) set_option(fd, IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
   // A kernel without SO_ZEROCOPY copies, which only costs time.
-  const bool in_place = is_tcp && set(fd, SOL_SOCKET, SO_ZEROCOPY, 1);
+  const bool in_place = is_tcp && set_option(fd, SOL_SOCKET, SO_ZEROCOPY, 1);
   return std::unique_ptr<Stream>(
       std::make_unique<SocketStream>(std::move(socket), is_tcp, is_loopback, in_place));
 }
